@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "vram/base/bytes.hpp"
+
+namespace vram::shadow {
+
+/// Names one allocation of a trace; counts from 0 in order of birth and is never used twice.
+using Slot = std::int32_t;
+
+/// What a block belongs to in a breakdown. `component` is open, `category` the closed list of the report.
+enum class Category : std::uint8_t {
+    weights, adapter, gradients, optimizer_state, activations, checkpoints, inputs, latents_and_embeddings, ema,
+    model_cache, workspace, rounding, unallocated, context, libraries
+};
+[[nodiscard]] const char* to_text(Category category);
+
+struct Tag {
+    std::string component;  // "transformer", "text_encoder_2", "vae", "adapter", …
+    Category category = Category::activations;
+    bool operator==(const Tag&) const = default;
+};
+
+enum class EventKind : std::uint8_t {
+    alloc,    // a tensor's storage: slot, bytes as requested (> 0), tag
+    scratch,  // what a kernel or a library takes from the allocator beside its tensors: slot, bytes, tag; freed like a storage
+    free,     // slot
+    retag,    // slot, tag: an activation becomes a gradient, a block's input a checkpoint
+    mark      // slot is an index into Trace::marks
+};
+
+/// 16 bytes. Between two allocations the order of frees carries no meaning.
+struct Event {
+    Bytes bytes = 0;
+    Slot slot = 0;
+    std::uint16_t tag = 0;
+    EventKind kind = EventKind::alloc;
+    std::uint8_t op = 0;  // who asked (shadow::Op), for `explain` and for comparison with PyTorch
+    bool operator==(const Event&) const = default;
+};
+
+enum class MarkKind : std::uint8_t { phase_begin, phase_end, stage_begin, stage_end, empty_cache };
+
+struct Mark {
+    MarkKind kind = MarkKind::phase_begin;
+    std::string name;  // "step 1", "forward"; empty for empty_cache
+    bool operator==(const Mark&) const = default;
+};
+
+/// What a shadow run leaves: everything that was allocated and freed, in order, on one stream. Devices read it;
+/// tests may write one by hand. Invariants: a slot is allocated once, freed at most once and after its allocation; phases
+/// contain stages; both nest properly.
+struct Trace {
+    std::vector<Event> events;
+    std::vector<Tag> tags;
+    std::vector<Mark> marks;
+    Slot slots = 0;  // slots used so far: 0 … slots-1
+    bool operator==(const Trace&) const = default;
+};
+
+}  // namespace vram::shadow
