@@ -1,0 +1,163 @@
+// torch's autograd engine, one device thread: torch/csrc/autograd/engine.cpp (evaluate_function, validate_outputs),
+// input_buffer.cpp (accumulate), functions/accumulate_grad.h.
+#include <queue>
+#include <stdexcept>
+
+#include "shadow/memo.hpp"
+#include "shadow/ops.hpp"
+#include "shadow/run.hpp"
+
+namespace vram::shadow {
+
+class Engine {
+  public:
+    explicit Engine(Run& run) : run_(run) {}
+
+    void start(std::span<const Tensor> outputs, Tensors grads) {
+        const bool before = run_.in_backward;
+        run_.in_backward = true;
+        const NoGrad no_grad(run_);
+        for (const Tensor& output : outputs)
+            if (output.requires_grad()) reach(output.node());
+        count_dependencies();
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+            if (!outputs[i].requires_grad() || !grads[i].defined()) continue;
+            Node& node = *outputs[i].node();
+            add(node, outputs[i].output_number(), std::move(grads[i]));
+            if (node.dependencies == 0 && !queued(node)) queue(node);
+        }
+        grads.clear();
+        while (!ready_.empty()) {
+            const NodeRef node = ready_.top();
+            ready_.pop();
+            evaluate(*node);
+        }
+        for (const NodeRef& node : all_) {
+            node->reached = false;
+            node->dependencies = 0;
+            node->buffer.clear();
+        }
+        run_.in_backward = before;
+    }
+
+    /// InputBuffer::add: in place into the gradient that came first, if nobody else holds it.
+    void add(Node& node, std::int32_t input, Tensor grad) {
+        if (node.sink >= 0) {
+            run_.memo()->contribute(node.sink, std::move(grad));
+            return;
+        }
+        if (node.buffer.size() < std::max<std::size_t>(node.outputs.size(), 1)) node.buffer.resize(std::max<std::size_t>(node.outputs.size(), 1));
+        Tensor& held = node.buffer[static_cast<std::size_t>(input)];
+        if (!held.defined()) {
+            held = std::move(grad);
+            return;
+        }
+        if (held.layout()->dense && held.storage()->refs == 1) return;  // held.add_(grad)
+        const std::array<LayoutRef, 2> both{held.layout(), grad.layout()};
+        held = run_.empty(run_.layouts.elementwise(both, held.dtype()), Op::accumulate);
+    }
+
+  private:
+    struct Later {
+        bool operator()(const NodeRef& a, const NodeRef& b) const { return a->sequence < b->sequence; }
+    };
+
+    void reach(const NodeRef& root) {
+        if (root->reached) return;
+        root->reached = true;
+        all_.push_back(root);
+    }
+    void count_dependencies() {
+        for (std::size_t i = 0; i < all_.size(); ++i) {
+            const NodeRef node = all_[i];
+            for (const Edge& edge : node->edges) {
+                if (!edge.node) continue;
+                ++edge.node->dependencies;
+                reach(edge.node);
+            }
+        }
+    }
+    static bool queued(const Node& node) { return node.dependencies < 0; }
+    void queue(Node& node) {
+        if (node.sink >= 0) return;
+        node.dependencies = -1;
+        ready_.push(NodeRef(&node));
+    }
+
+    void evaluate(Node& node) {
+        if (node.leaf != nullptr) {
+            Tensor grad = std::move(node.buffer[0]);
+            node.buffer.clear();
+            if (grad.defined()) accumulate(*node.leaf, std::move(grad));
+            return;
+        }
+        Tensors grads;
+        std::swap(grads, node.buffer);
+        Tensors out;
+        out.resize(node.edges.size());
+        if (node.macro != nullptr) {
+            run_.memo()->play_backward(node, std::move(grads), *this);
+            node.held.clear();
+            node.saved.clear();
+        } else {
+            const Op before = run_.op;
+            run_.op = node.op;
+            bool any = false;
+            for (const Tensor& grad : grads) any = any || grad.defined();
+            if (any) node.backward(run_, node, grads, out);
+            validate(node, out);
+            grads.clear();
+            node.saved.clear();
+            run_.op = before;
+        }
+        for (std::size_t i = 0; i < node.edges.size(); ++i) {
+            const Edge& edge = node.edges[i];
+            if (!edge.node) continue;
+            if (out[i].defined()) add(*edge.node, edge.input, std::move(out[i]));
+            if (--edge.node->dependencies == 0) queue(*edge.node);
+        }
+    }
+
+    /// Each gradient gets the shape and dtype of the tensor it belongs to.
+    void validate(const Node& node, Tensors& out) {
+        for (std::size_t i = 0; i < node.edges.size(); ++i) {
+            const Edge& edge = node.edges[i];
+            Tensor& grad = out[i];
+            if (!edge.node || !grad.defined()) continue;
+            const LayoutRef wanted = edge.node->outputs[static_cast<std::size_t>(edge.input)];
+            if (!(grad.sizes() == wanted->sizes)) grad = sum_to(std::move(grad), wanted->sizes);
+            if (grad.dtype() != wanted->dtype) grad = to(std::move(grad), wanted->dtype);
+        }
+    }
+
+    void accumulate(Parameter& parameter, Tensor grad) {
+        run_.op = Op::accumulate_grad;
+        if (parameter.grad.defined()) return;  // variable_grad += new_grad, in place
+        const LayoutRef own = parameter.value.layout();
+        const bool layout_fits = own->dense ? own->strides == grad.layout()->strides || (own->contiguous && grad.contiguous())
+                                            : grad.contiguous();
+        if (grad.storage()->refs > 1 || !layout_fits) grad = run_.empty(own->dense ? own : run_.layouts.contiguous(own->sizes, own->dtype), Op::clone);
+        run_.retag(*grad.storage(), run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, Category::gradients));
+        parameter.grad = std::move(grad);
+    }
+
+    Run& run_;
+    std::vector<NodeRef> all_;
+    std::priority_queue<NodeRef, std::vector<NodeRef>, Later> ready_;
+};
+
+void engine_add(Engine& engine, Node& node, std::int32_t input, Tensor grad) { engine.add(node, input, std::move(grad)); }
+
+void Run::backward(const Tensor& loss) {
+    // torch.autograd.backward makes the first gradient: ones_like(loss).
+    Tensors grads;
+    grads.push_back(empty_like(loss, Op::ones));
+    backward(std::span<const Tensor>(&loss, 1), std::move(grads));
+}
+
+void Run::backward(std::span<const Tensor> outputs, Tensors grads) {
+    if (outputs.size() != grads.size()) throw std::logic_error("one gradient an output");
+    Engine(*this).start(outputs, std::move(grads));
+}
+
+}  // namespace vram::shadow

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "shadow/run.hpp"
+
+/// The ops of a forward, named as in torch. Each says what it returns, what it needs while it runs and what it keeps; a
+/// function beside it says what its backward allocates. Shapes are those of torch's documentation.
+///
+/// Arguments come by value and are held until the op returns, as a Python call holds them. Where two arguments of one
+/// expression both allocate, write two statements: C++ leaves their order open.
+namespace vram::shadow {
+
+// ---- views: share the storage
+[[nodiscard]] Tensor view(Tensor x, Dims sizes);      ///< must be viewable: logic_error otherwise; one size may be -1
+[[nodiscard]] Tensor reshape(Tensor x, Dims sizes);   ///< a view, or a contiguous copy first
+[[nodiscard]] Tensor flatten(Tensor x, int from, int to);
+[[nodiscard]] Tensor unflatten(Tensor x, int dim, Dims sizes);
+[[nodiscard]] Tensor permute(Tensor x, std::initializer_list<int> order);
+[[nodiscard]] Tensor transpose(Tensor x, int a, int b);
+[[nodiscard]] Tensor unsqueeze(Tensor x, int dim);
+[[nodiscard]] Tensor squeeze(Tensor x, int dim);
+[[nodiscard]] Tensor expand(Tensor x, Dims sizes);    ///< -1 keeps a size
+[[nodiscard]] Tensor slice(Tensor x, int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1);
+[[nodiscard]] Tensor select(Tensor x, int dim, std::int64_t index);
+[[nodiscard]] Tensors split(Tensor x, std::int64_t size, int dim);
+[[nodiscard]] Tensors split(Tensor x, const Dims& sizes, int dim);
+[[nodiscard]] Tensors chunk(Tensor x, std::int64_t chunks, int dim);
+[[nodiscard]] Tensors unbind(Tensor x, int dim);
+
+// ---- copies
+[[nodiscard]] Tensor contiguous(Tensor x);
+[[nodiscard]] Tensor clone(Tensor x);                 ///< preserve_format
+[[nodiscard]] Tensor to(Tensor x, Dtype dtype);       ///< itself if the dtype is the same
+[[nodiscard]] Tensor to_cuda(Run& run, Tensor x);     ///< a copy on the GPU of a host tensor; itself if it is there already
+[[nodiscard]] inline Tensor to_float(Tensor x) { return to(std::move(x), Dtype::f32); }
+/// x[slice] = value on a tensor of this run: in place; the tape gets a CopySlices node, and `x` its history.
+void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value);
+
+// ---- elementwise
+[[nodiscard]] Tensor add(Tensor a, Tensor b);
+[[nodiscard]] Tensor sub(Tensor a, Tensor b);
+[[nodiscard]] Tensor mul(Tensor a, Tensor b);
+[[nodiscard]] Tensor div(Tensor a, Tensor b);
+/// With a Python float (`fractional`) or int.
+[[nodiscard]] Tensor add_scalar(Tensor x, bool fractional = false);
+[[nodiscard]] Tensor rsub_scalar(Tensor x, bool fractional = false);  ///< number - x
+[[nodiscard]] Tensor mul_scalar(Tensor x, bool fractional = true);
+[[nodiscard]] Tensor div_scalar(Tensor x);
+/// In place: no allocation, `a` gets the history.
+void add_(Tensor& a, Tensor b);
+void add_scalar_(Tensor& a);
+void mul_scalar_(Tensor& a);
+[[nodiscard]] Tensor neg(Tensor x);
+[[nodiscard]] Tensor exp(Tensor x);
+[[nodiscard]] Tensor log(Tensor x);
+[[nodiscard]] Tensor sin(Tensor x);
+[[nodiscard]] Tensor cos(Tensor x);
+[[nodiscard]] Tensor pow_scalar(Tensor x);
+[[nodiscard]] Tensor scalar_pow(Tensor exponent);     ///< number ** x
+[[nodiscard]] Tensor rsqrt(Tensor x);
+[[nodiscard]] Tensor sqrt(Tensor x);
+[[nodiscard]] Tensor sigmoid(Tensor x);
+[[nodiscard]] Tensor tanh(Tensor x);
+[[nodiscard]] Tensor silu(Tensor x);
+[[nodiscard]] Tensor gelu(Tensor x);
+[[nodiscard]] Tensor clamp(Tensor x);
+[[nodiscard]] Tensor compare(Tensor a, Tensor b);     ///< bool
+[[nodiscard]] Tensor compare_scalar(Tensor a);        ///< bool
+[[nodiscard]] Tensor where(Tensor condition, Tensor a, Tensor b);
+[[nodiscard]] Tensor where_scalars(Tensor condition, Dtype dtype);  ///< torch.where(mask, number, number)
+[[nodiscard]] Tensor masked_fill(Tensor x, Tensor mask);
+[[nodiscard]] inline Tensor dropout(Tensor x) { return x; }  ///< p = 0 or eval: the tensor itself
+
+// ---- reductions
+[[nodiscard]] Tensor mean(Tensor x, int dim, bool keepdim);
+[[nodiscard]] Tensor sum(Tensor x, int dim, bool keepdim);
+[[nodiscard]] Tensor mean_all(Tensor x);
+[[nodiscard]] Tensor sum_all(Tensor x);
+[[nodiscard]] Tensor sum_to(Tensor x, const Dims& sizes);  ///< undoes a broadcast; no history
+[[nodiscard]] Tensor softmax(Tensor x, std::optional<Dtype> dtype = std::nullopt);  ///< over the last dimension
+
+// ---- matrices
+/// F.linear: x [.., in], weight [out, in], bias [out] or undefined.
+[[nodiscard]] Tensor linear(Tensor x, Tensor weight, Tensor bias);
+[[nodiscard]] Tensor matmul(Tensor a, Tensor b);
+[[nodiscard]] Tensor outer(Tensor a, Tensor b);
+
+// ---- norms
+[[nodiscard]] Tensor layer_norm(Tensor x, Tensor weight, Tensor bias);  ///< over the last dimension; weight, bias may be undefined
+[[nodiscard]] Tensor group_norm(Tensor x, std::int64_t groups, Tensor weight, Tensor bias);
+[[nodiscard]] Tensor rms_norm(Tensor x, Tensor weight);                 ///< F.rms_norm
+
+// ---- convolution and pictures
+struct Conv {
+    Dims stride, padding, dilation;
+    std::int64_t groups = 1;
+};
+[[nodiscard]] Tensor conv(Tensor x, Tensor weight, Tensor bias, const Conv& how);
+[[nodiscard]] Tensor upsample_nearest(Tensor x, std::int64_t factor);                  ///< every spatial dimension
+[[nodiscard]] Tensor upsample_nearest_to(Tensor x, const Dims& spatial);
+[[nodiscard]] Tensor pad(Tensor x, std::initializer_list<std::int64_t> amounts);      ///< constant; last dimension first, as F.pad
+
+// ---- attention: q, k, v [B, H, T, D]
+[[nodiscard]] Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, Tensor mask = {}, bool causal = false);
+
+// ---- lookups, joins, loss
+[[nodiscard]] Tensor embedding(Tensor weight, Tensor ids);
+[[nodiscard]] Tensor cat(std::span<const Tensor> parts, int dim);
+[[nodiscard]] Tensor cat(std::initializer_list<Tensor> parts, int dim);
+[[nodiscard]] Tensor stack(std::span<const Tensor> parts, int dim);
+[[nodiscard]] Tensor repeat_interleave(Tensor x, std::int64_t times, int dim);
+[[nodiscard]] Tensor repeat(Tensor x, Dims times);
+[[nodiscard]] Tensor arange(Run& run, std::int64_t count, Dtype dtype);
+[[nodiscard]] Tensor mse_loss(Tensor input, Tensor target);
+
+/// What autocast makes of an argument of an op on its lower-precision or fp32 list; `x` itself when autocast is off.
+/// Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
+[[nodiscard]] Tensor autocast_lower(Tensor x);
+[[nodiscard]] Tensor autocast_fp32(Tensor x);
+
+}  // namespace vram::shadow

@@ -1,0 +1,199 @@
+#include <stdexcept>
+
+#include "shadow/ops.hpp"
+
+// Source: aten/src/ATen/native/transformers/attention.cpp (choice, preprocessing), cuda/attention.cu and
+// cuda/attention_backward.cu (what the kernels return), cuda/flash_attn/flash_api.cpp and mem_eff_attention (scratch).
+namespace vram::shadow {
+namespace {
+
+enum class Backend : std::uint8_t { flash, efficient, math };
+
+Backend choose(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v, bool mask) {
+    using Attention = Kernels::Attention;
+    const Kernels& kernels = run.kernels;
+    const bool half = q.dtype() == Dtype::f16 || q.dtype() == Dtype::bf16;
+    const std::int64_t head = q.size(-1);
+    const bool same_head = head == v.size(-1);
+    // sm86, sm89 and sm12x have too little shared memory for flash's backward of head sizes 193 to 224 (sdp_utils.cpp).
+    const bool small_sm = kernels.sm == 86 || kernels.sm == 89 || kernels.sm / 10 == 12;
+    const bool needs_grad = run.grad_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+    const bool flash = half && !mask && kernels.sm >= 80 && head <= 256 && same_head &&
+                       !(needs_grad && small_sm && head > 192 && head <= 224);
+    const bool efficient = (half || q.dtype() == Dtype::f32) && (q.dtype() != Dtype::bf16 || kernels.sm >= 80);
+    if (kernels.attention == Attention::math) return Backend::math;
+    if (kernels.attention == Attention::efficient) return efficient ? Backend::efficient : Backend::math;
+    if (flash) return Backend::flash;
+    return efficient && kernels.attention != Attention::flash ? Backend::efficient : Backend::math;
+}
+
+// ---- flash: q, k, v, out, lse, two small tensors of random state
+void flash_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor q = run.unpack(node.saved[0]);
+    const Tensor k = run.unpack(node.saved[1]);
+    const Tensor v = run.unpack(node.saved[2]);
+    const Tensor attention = run.unpack(node.saved[3]);
+    const Tensor lse = run.unpack(node.saved[4]);
+    const Tensor seed = run.unpack(node.saved[5]);
+    const Tensor offset = run.unpack(node.saved[6]);
+    // [B, T, H, D] views of gradient and output that are not contiguous are copied first.
+    const auto copy = [&](const Tensor& x) {
+        return transpose(x.detach(), 1, 2).contiguous() ? StorageRef()
+                                                        : run.scratch(checked_mul(x.numel(), size_of(x.dtype())), Op::contiguous_copy);
+    };
+    const StorageRef copy_grad = copy(grads[0]), copy_out = copy(attention);
+    const auto like = [&](const Tensor& x) {
+        const Tensor wide = transpose(x.detach(), 1, 2);
+        return transpose(run.empty_like(wide, Op::flash_attention_backward), 1, 2);
+    };
+    Tensor grad_q = like(q), grad_k = like(k), grad_v = like(v);
+    const std::int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), head = q.size(3);
+    const std::int64_t rows = round_up(tokens, 128), wide_head = round_up(head, head > 128 ? 64 : 32);
+    const StorageRef softmax_d = run.scratch(checked_mul(4 * batch * heads, rows), Op::attention_workspace);
+    const StorageRef dq_accum = run.scratch(checked_mul(checked_mul(4 * batch * heads, rows), wide_head), Op::attention_workspace);
+    // Fewer key heads than query heads: dk and dv are made for every head first.
+    const bool grouped = k.size(1) != heads;
+    const Bytes expanded = checked_mul(checked_mul(batch * k.size(2), heads * head), size_of(k.dtype()));
+    const StorageRef dk = grouped ? run.scratch(expanded, Op::attention_workspace) : StorageRef();
+    const StorageRef dv = grouped ? run.scratch(expanded, Op::attention_workspace) : StorageRef();
+    if (node.needs(0)) out[0] = std::move(grad_q);
+    if (node.needs(1)) out[1] = std::move(grad_k);
+    if (node.needs(2)) out[2] = std::move(grad_v);
+}
+
+Tensor flash(Tensor& q, Tensor& k, Tensor& v) {
+    Run& run = q.run();
+    ++run.attention_calls.flash;
+    run.op = Op::flash_attention;
+    NodeRef node = run.record(Op::flash_attention, flash_backward, {&q, &k, &v});
+    if (node) {
+        run.save(*node, q);
+        run.save(*node, k);
+        run.save(*node, v);
+    }
+    Tensor wide = run.empty_like(transpose(q.detach(), 1, 2), Op::flash_attention);
+    Tensor out = transpose(std::move(wide), 1, 2);
+    const Tensor lse = run.empty({q.size(0), q.size(1), q.size(2)}, Dtype::f32, Op::flash_attention);
+    const Tensor seed = run.empty({2}, Dtype::i64, Op::flash_attention);
+    const Tensor offset = run.empty({}, Dtype::i64, Op::flash_attention);
+    if (node) {
+        run.save(*node, out);
+        run.save(*node, lse);
+        run.save(*node, seed);
+        run.save(*node, offset);
+    }
+    Run::attach(out, node);
+    return out;
+}
+
+// ---- memory-efficient: q, k, v, bias, out, lse padded to 32 rows, random state
+void efficient_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor q = run.unpack(node.saved[0]);
+    const Tensor k = run.unpack(node.saved[1]);
+    const Tensor v = run.unpack(node.saved[2]);
+    const Tensor bias = run.unpack(node.saved[3]);
+    const Tensor attention = run.unpack(node.saved[4]);
+    const Tensor lse = run.unpack(node.saved[5]);
+    const Tensor seed = run.unpack(node.saved[6]);
+    const Tensor offset = run.unpack(node.saved[7]);
+    const Tensor wide_grad = transpose(grads[0], 1, 2);
+    const StorageRef copy = wide_grad.contiguous() ? StorageRef()
+                                                   : run.scratch(checked_mul(wide_grad.numel(), size_of(wide_grad.dtype())), Op::contiguous_copy);
+    const auto like = [&](const Tensor& x) {
+        Tensor wide = run.empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.dtype(), Op::efficient_attention_backward);
+        return transpose(std::move(wide), 1, 2);
+    };
+    Tensor grad_q = like(q), grad_k = like(k), grad_v = like(v);
+    const StorageRef delta = run.scratch(checked_mul(4 * q.size(0) * q.size(1), q.size(2)), Op::attention_workspace);
+    if (node.needs(0)) out[0] = std::move(grad_q);
+    if (node.needs(1)) out[1] = std::move(grad_k);
+    if (node.needs(2)) out[2] = std::move(grad_v);
+}
+
+Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
+    Run& run = q.run();
+    ++run.attention_calls.efficient;
+    // An additive mask in the query's dtype; its last dimension is padded to 8 elements where strides are not aligned, then
+    // sliced and expanded to [B, H, T, Tk].
+    Tensor bias;
+    if (mask.defined()) {
+        bias = mask.dtype() == Dtype::boolean ? where_scalars(mask, q.dtype()) : mask;
+        if (bias.size(-1) % 8 != 0) {
+            const std::int64_t keys = bias.size(-1);
+            bias = pad(std::move(bias), {0, 8 - keys % 8});
+            bias = slice(std::move(bias), -1, 0, keys);
+        }
+        bias = expand(std::move(bias), {q.size(0), q.size(1), q.size(2), k.size(2)});
+    }
+    run.op = Op::efficient_attention;
+    NodeRef node = run.record(Op::efficient_attention, efficient_backward, {&q, &k, &v});
+    if (node) {
+        run.save(*node, q);
+        run.save(*node, k);
+        run.save(*node, v);
+        if (bias.defined()) run.save(*node, bias); else run.save_nothing(*node);
+    }
+    Tensor wide = run.empty({q.size(0), q.size(2), q.size(1), v.size(3)}, q.dtype(), Op::efficient_attention);
+    Tensor out = transpose(std::move(wide), 1, 2);
+    const std::int64_t rows = node ? round_up(q.size(2), 32) : 0;
+    const Tensor lse = run.empty({q.size(0), q.size(1), rows}, Dtype::f32, Op::efficient_attention);
+    const Tensor seed = run.empty({}, Dtype::i64, Op::efficient_attention);
+    const Tensor offset = run.empty({}, Dtype::i64, Op::efficient_attention);
+    // An fp32 accumulator beside an output whose head size exceeds the kernel's registers.
+    const StorageRef accumulator = v.size(3) > 128 && q.dtype() != Dtype::f32
+                                       ? run.scratch(checked_mul(4 * q.size(0) * q.size(1), checked_mul(q.size(2), v.size(3))), Op::attention_workspace)
+                                       : StorageRef();
+    if (node) {
+        run.save(*node, out);
+        run.save(*node, lse);
+        run.save(*node, seed);
+        run.save(*node, offset);
+    }
+    Run::attach(out, node);
+    return out;
+}
+
+// ---- math: everything is a visible tensor. _scaled_dot_product_attention_math scales both operands by sqrt(scale).
+Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
+    Run& run = q.run();
+    ++run.attention_calls.math;
+    const Dtype dtype = q.dtype();
+    const bool half = dtype == Dtype::f16 || dtype == Dtype::bf16;
+    Tensor query = half ? to_float(q) : q, key = half ? to_float(k) : k, value = half ? to_float(v) : v;
+    query = mul_scalar(std::move(query));
+    key = mul_scalar(transpose(std::move(key), -2, -1));
+    Tensor scores = matmul(std::move(query), std::move(key));
+    if (mask.defined()) {
+        Tensor bias = mask.dtype() == Dtype::boolean ? where_scalars(mask, scores.dtype()) : mask;
+        add_(scores, std::move(bias));
+    }
+    scores = softmax(std::move(scores));
+    Tensor out = matmul(std::move(scores), std::move(value));
+    return half ? to(std::move(out), dtype) : out;
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool) {
+    Tensor q = autocast_lower(std::move(q_in)), k = autocast_lower(std::move(k_in)), v = autocast_lower(std::move(v_in));
+    Tensor mask = std::move(mask_in);
+    if (mask.defined() && mask.dtype() != Dtype::boolean) mask = autocast_lower(std::move(mask));
+    Run& run = q.run();
+    const std::int64_t head = q.size(-1);
+    switch (choose(run, q, k, v, mask.defined())) {
+        case Backend::flash:
+            if (head % 8 != 0) {  // pad_last_dim
+                q = pad(std::move(q), {0, 8 - head % 8});
+                k = pad(std::move(k), {0, 8 - head % 8});
+                v = pad(std::move(v), {0, 8 - head % 8});
+                Tensor out = flash(q, k, v);
+                return slice(std::move(out), -1, 0, head);
+            }
+            return flash(q, k, v);
+        case Backend::efficient: return efficient(q, k, v, mask);
+        case Backend::math: return math(q, k, v, mask);
+    }
+    throw std::logic_error("attention: no such backend");
+}
+
+}  // namespace vram::shadow

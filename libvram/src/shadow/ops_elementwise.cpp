@@ -1,0 +1,343 @@
+#include <array>
+
+#include "shadow/ops.hpp"
+
+namespace vram::shadow {
+namespace {
+
+enum class Keeps : std::uint8_t { nothing, input, output };
+
+// ---- what a backward allocates: one tensor like the incoming gradient, or a known number of temporaries
+
+Tensor fresh(const Tensor& grad, Op op) { return grad.run().empty_like(grad, op); }
+Tensor joined(const Tensor& a, const Tensor& b, Op op) {
+    Run& run = a.run();
+    const std::array<LayoutRef, 2> both{a.layout(), b.layout()};
+    return run.empty(run.layouts.elementwise(both, promote(a.dtype(), b.dtype())), op);
+}
+
+void same_backward(Run&, Node&, Tensors& grads, Tensors& out) { out[0] = grads[0]; }
+void neg_backward(Run&, Node&, Tensors& grads, Tensors& out) { out[0] = fresh(grads[0], Op::neg); }
+// grad * result, grad * cos(self): the factor first where it has to be made.
+void times_saved_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    out[0] = joined(grads[0], saved, Op::mul);
+}
+void sin_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    const Tensor factor = fresh(saved, Op::cos);
+    out[0] = joined(grads[0], factor, Op::mul);
+}
+void cos_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    Tensor factor = fresh(saved, Op::sin);
+    factor = fresh(factor, Op::neg);
+    out[0] = joined(grads[0], factor, Op::mul);
+}
+// pow_backward: grad * (exponent * self.pow(exponent - 1)).conj()
+void pow_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    Tensor factor = fresh(saved, Op::pow);
+    factor = fresh(factor, Op::mul);
+    out[0] = joined(grads[0], factor, Op::mul);
+}
+// rsqrt: -0.5 * grad * result.pow(3)
+void rsqrt_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    const Tensor half = fresh(grads[0], Op::mul);
+    const Tensor cube = fresh(saved, Op::pow);
+    out[0] = joined(half, cube, Op::mul);
+}
+// sqrt: grad / (2 * result)
+void sqrt_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    const Tensor twice = fresh(saved, Op::mul);
+    out[0] = joined(grads[0], twice, Op::div);
+}
+// One fused kernel over the gradient and what was saved.
+void fused_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    out[0] = joined(grads[0], saved, node.op == Op::silu ? Op::silu_backward : Op::gelu_backward);
+}
+
+Tensor unary(Tensor& x, Op op, Keeps keeps, Backward backward, std::optional<Dtype> dtype = std::nullopt) {
+    Run& run = x.run();
+    run.op = op;
+    NodeRef node = run.record(op, backward, {&x});
+    if (node && keeps == Keeps::input) run.save(*node, x);
+    const Dtype result = dtype.value_or(x.dtype());
+    Tensor out = x.storage()->slot < 0 ? Tensor(x.storage_ref(), run.layouts.like(x.layout(), result))
+                                       : run.empty_like(x, result, op);
+    if (node && keeps == Keeps::output) run.save(*node, out);
+    Run::attach(out, node);
+    return out;
+}
+
+Dtype with_number(Dtype dtype, bool fractional) {
+    return fractional && !is_floating(dtype) && !is_complex(dtype) ? Dtype::f32 : dtype;
+}
+
+// A tensor of rank 0 does not widen one of rank > 0 of the same kind: torch's result_type.
+Dtype result_type(const Tensor& a, const Tensor& b) {
+    const auto kind = [](Dtype dtype) { return is_complex(dtype) ? 3 : is_floating(dtype) ? 2 : dtype == Dtype::boolean ? 0 : 1; };
+    if (a.rank() == 0 && b.rank() > 0 && kind(a.dtype()) <= kind(b.dtype())) return b.dtype();
+    if (b.rank() == 0 && a.rank() > 0 && kind(b.dtype()) <= kind(a.dtype())) return a.dtype();
+    return promote(a.dtype(), b.dtype());
+}
+
+Tensor binary_result(const Tensor& a, const Tensor& b, Dtype dtype, Op op) {
+    Run& run = a.storage()->slot >= 0 ? a.run() : b.run();
+    const std::array<LayoutRef, 2> both{a.layout(), b.layout()};
+    const LayoutRef layout = run.layouts.elementwise(both, dtype);
+    if (a.storage()->slot < 0 && b.storage()->slot < 0) return {a.storage_ref(), layout};
+    return run.empty(layout, op);
+}
+
+void add_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
+    if (node.needs(0)) out[0] = grads[0];
+    if (node.needs(1)) out[1] = grads[0];
+}
+void sub_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
+    if (node.needs(0)) out[0] = grads[0];
+    if (node.needs(1)) out[1] = fresh(grads[0], Op::neg);
+}
+// saved[0] is `other` if the first input wants a gradient, saved[1] is `self` if the second does.
+void mul_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor other = run.unpack(node.saved[0]);
+    const Tensor self = run.unpack(node.saved[1]);
+    if (node.needs(0)) out[0] = joined(grads[0], other, Op::mul);
+    if (node.needs(1)) out[1] = joined(grads[0], self, Op::mul);
+}
+void scale_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    static_cast<void>(run.unpack(node.saved[0]));
+    out[0] = fresh(grads[0], node.op);
+}
+// self: grad / other; other: -grad * ((self / other) / other)
+void div_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor other = run.unpack(node.saved[0]);
+    const Tensor self = run.unpack(node.saved[1]);
+    if (node.needs(0)) out[0] = joined(grads[0], other, Op::div);
+    if (node.needs(1)) {
+        const Tensor negative = fresh(grads[0], Op::neg);
+        Tensor quotient = joined(self, other, Op::div);
+        quotient = joined(quotient, other, Op::div);
+        out[1] = joined(negative, quotient, Op::mul);
+    }
+}
+void where_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor condition = run.unpack(node.saved[0]);
+    if (node.needs(0)) out[0] = fresh(grads[0], Op::where);
+    if (node.needs(1)) out[1] = fresh(grads[0], Op::where);
+}
+
+}  // namespace
+
+Tensor add(Tensor a_in, Tensor b_in) {
+    Tensor a = std::move(a_in), b = std::move(b_in);
+    Run& run = a.run();
+    run.op = Op::add;
+    NodeRef node = run.record(Op::add, add_backward, {&a, &b});
+    Tensor out = binary_result(a, b, result_type(a, b), Op::add);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor sub(Tensor a_in, Tensor b_in) {
+    Tensor a = std::move(a_in), b = std::move(b_in);
+    Run& run = a.run();
+    run.op = Op::sub;
+    NodeRef node = run.record(Op::sub, sub_backward, {&a, &b});
+    Tensor out = binary_result(a, b, result_type(a, b), Op::sub);
+    Run::attach(out, node);
+    return out;
+}
+
+namespace {
+Tensor product(Tensor& a, Tensor& b, Op op, Backward backward, Dtype dtype) {
+    Run& run = a.run();
+    run.op = op;
+    NodeRef node = run.record(op, backward, {&a, &b});
+    if (node) {
+        // div needs the divisor for either gradient, mul each operand for the other's.
+        if (node->needs(0) || op == Op::div) run.save(*node, b); else run.save_nothing(*node);
+        if (node->needs(1)) run.save(*node, a); else run.save_nothing(*node);
+    }
+    Tensor out = binary_result(a, b, dtype, op);
+    Run::attach(out, node);
+    return out;
+}
+}  // namespace
+
+Tensor mul(Tensor a_in, Tensor b_in) {
+    Tensor a = std::move(a_in), b = std::move(b_in);
+    return product(a, b, Op::mul, mul_backward, result_type(a, b));
+}
+
+Tensor div(Tensor a_in, Tensor b_in) {
+    Tensor a = std::move(a_in), b = std::move(b_in);
+    Dtype dtype = result_type(a, b);
+    return product(a, b, Op::div, div_backward, with_number(dtype, true));
+}
+
+Tensor add_scalar(Tensor x_in, bool fractional) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::add, Keeps::nothing, same_backward, with_number(x.dtype(), fractional));
+}
+
+Tensor rsub_scalar(Tensor x_in, bool fractional) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::sub, Keeps::nothing, neg_backward, with_number(x.dtype(), fractional));
+}
+
+namespace {
+Tensor scaled(Tensor& x, Op op, Dtype dtype) {
+    Run& run = x.run();
+    run.op = op;
+    NodeRef node = run.record(op, scale_backward, {&x});
+    // The number is a saved tensor too, on the CPU: it counts where checkpointing stops early.
+    if (node) run.save(*node, run.on_cpu({}, Dtype::f64));
+    Tensor out = x.storage()->slot < 0 ? Tensor(x.storage_ref(), run.layouts.like(x.layout(), dtype)) : run.empty_like(x, dtype, op);
+    Run::attach(out, node);
+    return out;
+}
+}  // namespace
+
+Tensor mul_scalar(Tensor x_in, bool fractional) {
+    Tensor x = std::move(x_in);
+    return scaled(x, Op::mul, with_number(x.dtype(), fractional));
+}
+
+Tensor div_scalar(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return scaled(x, Op::div, with_number(x.dtype(), true));
+}
+
+void add_(Tensor& a, Tensor b_in) {
+    const Tensor b = std::move(b_in);
+    const NodeRef node = a.run().record(Op::add_, add_backward, {&a, &b});
+    Run::attach(a, node);
+}
+
+void add_scalar_(Tensor& a) {
+    const NodeRef node = a.run().record(Op::add_, same_backward, {&a});
+    Run::attach(a, node);
+}
+
+void mul_scalar_(Tensor& a) {
+    Run& run = a.run();
+    const NodeRef node = run.record(Op::mul_, scale_backward, {&a});
+    if (node) run.save(*node, run.on_cpu({}, Dtype::f64));
+    Run::attach(a, node);
+}
+
+Tensor neg(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::neg, Keeps::nothing, neg_backward);
+}
+Tensor exp(Tensor x_in) {
+    Tensor x = autocast_fp32(std::move(x_in));
+    return unary(x, Op::exp, Keeps::output, times_saved_backward, with_number(x.dtype(), true));
+}
+Tensor log(Tensor x_in) {
+    Tensor x = autocast_fp32(std::move(x_in));
+    return unary(x, Op::log, Keeps::input, times_saved_backward, with_number(x.dtype(), true));
+}
+Tensor sin(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::sin, Keeps::input, sin_backward, with_number(x.dtype(), true));
+}
+Tensor cos(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::cos, Keeps::input, cos_backward, with_number(x.dtype(), true));
+}
+Tensor pow_scalar(Tensor x_in) {
+    Tensor x = autocast_fp32(std::move(x_in));
+    return unary(x, Op::pow, Keeps::input, pow_backward);
+}
+Tensor scalar_pow(Tensor x_in) {
+    Tensor x = autocast_fp32(std::move(x_in));
+    return unary(x, Op::pow, Keeps::output, times_saved_backward, with_number(x.dtype(), true));
+}
+Tensor rsqrt(Tensor x_in) {
+    Tensor x = autocast_fp32(std::move(x_in));
+    return unary(x, Op::rsqrt, Keeps::output, rsqrt_backward);
+}
+Tensor sqrt(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::sqrt, Keeps::output, sqrt_backward);
+}
+Tensor sigmoid(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::sigmoid, Keeps::output, fused_backward);
+}
+Tensor tanh(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::tanh, Keeps::output, fused_backward);
+}
+Tensor silu(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::silu, Keeps::input, fused_backward);
+}
+Tensor gelu(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::gelu, Keeps::input, fused_backward);
+}
+Tensor clamp(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::clamp, Keeps::input, fused_backward);
+}
+Tensor compare(Tensor a_in, Tensor b_in) {
+    const Tensor a = std::move(a_in), b = std::move(b_in);
+    return binary_result(a, b, Dtype::boolean, Op::compare);
+}
+Tensor compare_scalar(Tensor a_in) {
+    const Tensor a = std::move(a_in);
+    return a.run().empty_like(a, Dtype::boolean, Op::compare);
+}
+Tensor where(Tensor condition_in, Tensor a_in, Tensor b_in) {
+    Tensor condition = std::move(condition_in), a = std::move(a_in), b = std::move(b_in);
+    Run& run = condition.run();
+    run.op = Op::where;
+    NodeRef node = run.record(Op::where, where_backward, {&a, &b});
+    if (node) run.save(*node, condition);
+    const std::array<LayoutRef, 3> all{condition.layout(), a.layout(), b.layout()};
+    Tensor out = run.empty(run.layouts.elementwise(all, result_type(a, b)), Op::where);
+    Run::attach(out, node);
+    return out;
+}
+Tensor where_scalars(Tensor condition_in, Dtype dtype) {
+    const Tensor condition = std::move(condition_in);
+    return condition.run().empty_like(condition, dtype, Op::where);
+}
+Tensor masked_fill(Tensor x_in, Tensor mask_in) {
+    Tensor x = std::move(x_in), mask = std::move(mask_in);
+    Run& run = x.run();
+    NodeRef node = run.record(Op::where, where_backward, {&x, &mask});
+    if (node) run.save(*node, mask);
+    Tensor out = run.empty_like(x, Op::where);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor autocast_lower(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    if (!x.defined() || !x.run().autocast().enabled || !is_floating(x.dtype()) || x.dtype() == Dtype::f64 ||
+        x.dtype() == x.run().autocast().dtype || x.storage()->slot < 0)
+        return x;
+    Run& run = x.run();
+    // Only fp32 leaves that require grad are cached: weights that train.
+    const bool cached = x.dtype() == Dtype::f32 && x.requires_grad() && x.node()->leaf != nullptr && run.grad_enabled();
+    if (!cached) return to(std::move(x), run.autocast().dtype);
+    if (const auto found = run.autocast_cache.find(x.storage()); found != run.autocast_cache.end()) return found->second;
+    Tensor cast = to(x, run.autocast().dtype);
+    run.autocast_cache.emplace(x.storage(), cast);
+    return cast;
+}
+
+Tensor autocast_fp32(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    if (!x.defined() || !x.run().autocast().enabled || !is_floating(x.dtype()) || x.dtype() == Dtype::f64) return x;
+    return to(std::move(x), Dtype::f32);
+}
+
+}  // namespace vram::shadow

@@ -1,0 +1,249 @@
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "shadow/ops.hpp"
+
+namespace vram::shadow {
+namespace {
+
+Tensor reduced(const Tensor& x, int dim, bool keepdim, Op op) {
+    Dims sizes = x.sizes();
+    const int at = dim < 0 ? dim + x.rank() : dim;
+    if (keepdim) sizes[at] = 1; else sizes.erase(at);
+    return x.run().empty(sizes, x.dtype(), op);
+}
+
+Tensor widened(Run& run, const Tensor& grad, Node& node) {
+    Tensor whole = grad;
+    if (whole.rank() < node.meta[0]->rank() && whole.rank() > 0) whole = unsqueeze(std::move(whole), static_cast<int>(node.numbers[0]));
+    static_cast<void>(run);
+    return expand(std::move(whole), node.meta[0]->sizes);
+}
+void sum_backward(Run& run, Node& node, Tensors& grads, Tensors& out) { out[0] = widened(run, grads[0], node); }
+void mean_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor whole = widened(run, grads[0], node);
+    out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::div);
+}
+
+void softmax_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor result = run.unpack(node.saved[0]);
+    out[0] = run.empty(node.meta[0]->sizes, node.meta[0]->dtype, Op::softmax_backward);
+}
+
+void cat_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const int dim = static_cast<int>(node.numbers[0]);
+    for (std::size_t i = 0; i < node.edges.size(); ++i) {
+        if (!node.needs(i)) continue;
+        out[i] = run.view_of(grads[0], node.meta[i]->sizes, grads[0].layout()->strides);
+    }
+    static_cast<void>(dim);
+}
+void stack_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
+    Tensors parts = unbind(grads[0], static_cast<int>(node.numbers[0]));
+    for (std::size_t i = 0; i < node.edges.size(); ++i)
+        if (node.needs(i)) out[i] = parts[i];
+}
+
+void embedding_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor ids = run.unpack(node.saved[0]);
+    out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::embedding_backward);
+}
+
+void mse_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor input = run.unpack(node.saved[0]);
+    const Tensor target = run.unpack(node.saved[1]);
+    if (node.needs(0)) out[0] = run.empty_like(input, Op::mse_loss_backward);
+    if (node.needs(1)) out[1] = run.empty_like(target, Op::mse_loss_backward);
+    static_cast<void>(grads);
+}
+
+// repeat_interleave and repeat: the gradient is summed over the copies.
+void repeat_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
+    out[0] = grads[0].run().empty(node.meta[0]->sizes, grads[0].dtype(), Op::sum);
+}
+
+Tensor repeated(Tensor& x, const Dims& sizes) {
+    Run& run = x.run();
+    NodeRef node = run.record(Op::repeat, repeat_backward, {&x});
+    if (node) node->meta.push_back(x.layout());
+    Tensor out = run.empty(sizes, x.dtype(), Op::repeat);
+    Run::attach(out, node);
+    return out;
+}
+
+}  // namespace
+
+Tensor mean(Tensor x_in, int dim, bool keepdim) {
+    Tensor x = std::move(x_in);
+    Run& run = x.run();
+    run.op = Op::mean;
+    NodeRef node = run.record(Op::mean, mean_backward, {&x});
+    if (node) {
+        node->meta.push_back(x.layout());
+        node->numbers[0] = dim < 0 ? dim + x.rank() : dim;
+    }
+    Tensor out = reduced(x, dim, keepdim, Op::mean);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor sum(Tensor x_in, int dim, bool keepdim) {
+    Tensor x = std::move(x_in);
+    Run& run = x.run();
+    run.op = Op::sum;
+    NodeRef node = run.record(Op::sum, sum_backward, {&x});
+    if (node) {
+        node->meta.push_back(x.layout());
+        node->numbers[0] = dim < 0 ? dim + x.rank() : dim;
+    }
+    Tensor out = reduced(x, dim, keepdim, Op::sum);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor mean_all(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    Run& run = x.run();
+    NodeRef node = run.record(Op::mean, mean_backward, {&x});
+    if (node) node->meta.push_back(x.layout());
+    Tensor out = run.empty({}, x.dtype(), Op::mean);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor sum_all(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    Run& run = x.run();
+    NodeRef node = run.record(Op::sum, sum_backward, {&x});
+    if (node) node->meta.push_back(x.layout());
+    Tensor out = run.empty({}, x.dtype(), Op::sum);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor sum_to(Tensor x_in, const Dims& sizes) {
+    const Tensor x = std::move(x_in);
+    if (x.sizes() == sizes) return x;
+    // One sum over all broadcast dimensions; leading ones are only viewed away.
+    const int extra = x.rank() - sizes.rank();
+    bool reduces = false;
+    for (int i = 0; i < x.rank(); ++i) reduces = reduces || (x.size(i) != 1 && (i < extra || sizes[i - extra] == 1));
+    if (!reduces) return view(x.detach(), sizes);
+    return x.run().empty(sizes, x.dtype(), Op::sum);
+}
+
+Tensor softmax(Tensor x_in, std::optional<Dtype> dtype) {
+    Tensor x = dtype && *dtype != x_in.dtype() ? to(std::move(x_in), *dtype) : autocast_fp32(std::move(x_in));
+    Run& run = x.run();
+    run.op = Op::softmax;
+    NodeRef node = run.record(Op::softmax, softmax_backward, {&x});
+    if (node) node->meta.push_back(x.layout());
+    Tensor out = run.empty(x.sizes(), x.dtype(), Op::softmax);
+    if (node) run.save(*node, out);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor cat(std::span<const Tensor> parts, int dim) {
+    // On autocast's promote list: the widest dtype among the parts.
+    Run& run = parts.front().run();
+    Dtype dtype = parts.front().dtype();
+    for (const Tensor& part : parts) dtype = promote(dtype, part.dtype());
+    run.op = Op::cat;
+    const int at = dim < 0 ? dim + parts.front().rank() : dim;
+    NodeRef node = run.record(Op::cat, cat_backward, parts);
+    Dims sizes = parts.front().sizes();
+    sizes[at] = 0;
+    bool channels_last = true;
+    for (const Tensor& part : parts) {
+        if (node) node->meta.push_back(part.layout());
+        sizes[at] = checked_add(sizes[at], part.size(at));
+        channels_last = channels_last && part.layout()->channels_last;
+    }
+    if (node) node->numbers[0] = at;
+    Tensor out;
+    if (channels_last) {
+        Dims strides = sizes;
+        std::int64_t stride = 1;
+        strides[1] = stride;
+        stride *= sizes[1];
+        for (int i = sizes.rank() - 1; i >= 2; --i) {
+            strides[i] = stride;
+            stride = checked_mul(stride, sizes[i]);
+        }
+        strides[0] = stride;
+        out = run.empty(run.layouts.intern(sizes, strides, dtype), Op::cat);
+    } else {
+        out = run.empty(sizes, dtype, Op::cat);
+    }
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor cat(std::initializer_list<Tensor> parts, int dim) { return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim); }
+
+Tensor stack(std::span<const Tensor> parts, int dim) {
+    Run& run = parts.front().run();
+    run.op = Op::stack;
+    const int at = dim < 0 ? dim + parts.front().rank() + 1 : dim;
+    NodeRef node = run.record(Op::stack, stack_backward, parts);
+    if (node) node->numbers[0] = at;
+    Dims sizes = parts.front().sizes();
+    sizes.insert(at, static_cast<std::int64_t>(parts.size()));
+    Tensor out = run.empty(sizes, parts.front().dtype(), Op::stack);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor embedding(Tensor weight_in, Tensor ids_in) {
+    Tensor weight = std::move(weight_in), ids = std::move(ids_in);
+    Run& run = weight.run();
+    run.op = Op::embedding;
+    NodeRef node = run.record(Op::embedding, embedding_backward, {&weight});
+    if (node) {
+        node->meta.push_back(weight.layout());
+        run.save(*node, ids);
+    }
+    Dims sizes = ids.sizes();
+    sizes.push_back(weight.size(1));
+    Tensor out = run.empty(sizes, weight.dtype(), Op::embedding);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor repeat_interleave(Tensor x_in, std::int64_t times, int dim) {
+    Tensor x = std::move(x_in);
+    Dims sizes = x.sizes();
+    const int at = dim < 0 ? dim + x.rank() : dim;
+    sizes[at] = checked_mul(sizes[at], times);
+    return repeated(x, sizes);
+}
+
+Tensor repeat(Tensor x_in, Dims times) {
+    Tensor x = std::move(x_in);
+    Dims sizes = times;
+    for (int i = 0; i < x.rank(); ++i) {
+        const int at = times.rank() - x.rank() + i;
+        sizes[at] = checked_mul(times[at], x.size(i));
+    }
+    return repeated(x, sizes);
+}
+
+Tensor arange(Run& run, std::int64_t count, Dtype dtype) { return run.empty({count}, dtype, Op::arange); }
+
+Tensor mse_loss(Tensor input_in, Tensor target_in) {
+    Tensor input = autocast_fp32(std::move(input_in)), target = autocast_fp32(std::move(target_in));
+    Run& run = input.run();
+    run.op = Op::mse_loss;
+    NodeRef node = run.record(Op::mse_loss, mse_backward, {&input, &target});
+    if (node) {
+        run.save(*node, input);
+        run.save(*node, target);
+    }
+    Tensor out = run.empty({}, input.dtype(), Op::mse_loss);
+    Run::attach(out, node);
+    return out;
+}
+
+}  // namespace vram::shadow

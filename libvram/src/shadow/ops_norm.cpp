@@ -1,0 +1,121 @@
+#include <stdexcept>
+
+#include "shadow/ops.hpp"
+
+namespace vram::shadow {
+namespace {
+
+// Kernels that call .contiguous() on what they read take a copy for the length of the call.
+// Source: aten/src/ATen/native/cuda/layer_norm_kernel.cu, expect_contiguous.
+StorageRef contiguous_scratch(Run& run, const Tensor& x) {
+    if (!x.defined() || x.contiguous()) return {};
+    return run.scratch(checked_mul(x.numel(), size_of(x.dtype())), Op::contiguous_copy);
+}
+
+Dims rows_of(const Tensor& x) {
+    Dims out = x.sizes();
+    out[x.rank() - 1] = 1;
+    return out;
+}
+
+// Edges {x, weight, bias}; saved x, weight, mean, rstd.
+void layer_norm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor x = run.unpack(node.saved[0]);
+    const Tensor weight = run.unpack(node.saved[1]);
+    const Tensor bias = run.unpack(node.saved[2]);
+    const Tensor mean = run.unpack(node.saved[3]);
+    const Tensor rstd = run.unpack(node.saved[4]);
+    const StorageRef copy_grad = contiguous_scratch(run, grads[0]), copy_x = contiguous_scratch(run, x);
+    if (node.needs(0)) out[0] = run.empty(x.sizes(), x.dtype(), Op::layer_norm_backward);
+    if (node.needs(1)) out[1] = run.empty_like(weight, Op::layer_norm_backward);
+    if (node.needs(2)) out[2] = run.empty_like(bias, Op::layer_norm_backward);
+}
+
+void rms_norm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor x = run.unpack(node.saved[0]);
+    const Tensor weight = run.unpack(node.saved[1]);
+    const Tensor rstd = run.unpack(node.saved[2]);
+    const StorageRef copy_grad = contiguous_scratch(run, grads[0]), copy_x = contiguous_scratch(run, x);
+    if (node.needs(0)) out[0] = run.empty(x.sizes(), x.dtype(), Op::rms_norm_backward);
+    if (node.needs(1)) out[1] = run.empty_like(weight, Op::rms_norm_backward);
+}
+
+void group_norm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor x = run.unpack(node.saved[0]);
+    const Tensor weight = run.unpack(node.saved[1]);
+    const Tensor mean = run.unpack(node.saved[2]);
+    const Tensor rstd = run.unpack(node.saved[3]);
+    const StorageRef copy_grad = contiguous_scratch(run, grads[0]);
+    if (node.needs(0)) out[0] = run.empty_like(x, Op::group_norm_backward);
+    if (node.needs(1)) out[1] = run.empty({x.size(1)}, x.dtype(), Op::group_norm_backward);
+    if (node.needs(2)) out[2] = run.empty({x.size(1)}, x.dtype(), Op::group_norm_backward);
+}
+
+void save_optional(Run& run, Node& node, const Tensor& tensor) {
+    if (tensor.defined()) run.save(node, tensor); else run.save_nothing(node);
+}
+
+}  // namespace
+
+Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
+    Tensor x = autocast_fp32(std::move(x_in)), weight = autocast_fp32(std::move(weight_in)), bias = autocast_fp32(std::move(bias_in));
+    Run& run = x.run();
+    run.op = Op::layer_norm;
+    NodeRef node = run.record(Op::layer_norm, layer_norm_backward, {&x, &weight, &bias});
+    if (node) {
+        run.save(*node, x);
+        save_optional(run, *node, weight);
+        save_optional(run, *node, bias);
+    }
+    Tensor out = run.empty(x.sizes(), x.dtype(), Op::layer_norm);
+    // Statistics are fp32 on CUDA whatever the input is.
+    const Tensor mean = run.empty(rows_of(x), Dtype::f32, Op::layer_norm);
+    const Tensor rstd = run.empty(rows_of(x), Dtype::f32, Op::layer_norm);
+    const StorageRef copy = contiguous_scratch(run, x);
+    if (node) {
+        run.save(*node, mean);
+        run.save(*node, rstd);
+    }
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor rms_norm(Tensor x_in, Tensor weight_in) {
+    Tensor x = autocast_fp32(std::move(x_in)), weight = autocast_fp32(std::move(weight_in));
+    Run& run = x.run();
+    run.op = Op::rms_norm;
+    NodeRef node = run.record(Op::rms_norm, rms_norm_backward, {&x, &weight});
+    if (node) {
+        run.save(*node, x);
+        save_optional(run, *node, weight);
+    }
+    Tensor out = run.empty_like(x, Op::rms_norm);
+    const Tensor rstd = run.empty(rows_of(x), Dtype::f32, Op::rms_norm);
+    const StorageRef copy = contiguous_scratch(run, x);
+    if (node) run.save(*node, rstd);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bias_in) {
+    Tensor x = autocast_fp32(std::move(x_in)), weight = autocast_fp32(std::move(weight_in)), bias = autocast_fp32(std::move(bias_in));
+    Run& run = x.run();
+    if (!x.contiguous() && !x.layout()->channels_last) x = contiguous(std::move(x));
+    run.op = Op::group_norm;
+    NodeRef node = run.record(Op::group_norm, group_norm_backward, {&x, &weight, &bias});
+    if (node) {
+        run.save(*node, x);
+        save_optional(run, *node, weight);
+    }
+    Tensor out = run.empty_like(x, Op::group_norm);
+    const Tensor mean = run.empty({x.size(0), groups}, x.dtype(), Op::group_norm);
+    const Tensor rstd = run.empty({x.size(0), groups}, x.dtype(), Op::group_norm);
+    if (node) {
+        run.save(*node, mean);
+        run.save(*node, rstd);
+    }
+    Run::attach(out, node);
+    return out;
+}
+
+}  // namespace vram::shadow

@@ -1,0 +1,188 @@
+#include "shadow/run.hpp"
+
+#include "shadow/checkpoint.hpp"
+#include "shadow/memo.hpp"
+
+namespace vram::shadow {
+
+void release(Storage* storage) noexcept {
+    if (--storage->refs == 0) storage->run->free_storage(storage);
+}
+void add_ref(Node* node) noexcept { ++node->refs; }
+void release(Node* node) noexcept {
+    if (--node->refs == 0) node->run->free_node(node);
+}
+
+Run::Run(Kernels kernels_in, bool memo) : kernels(kernels_in) {
+    activation_tag = tag("", Category::activations);
+    if (memo) memo_ = std::make_unique<Memo>(*this);
+    storages_.emplace_back();
+    host_ = &storages_.back();
+    host_->run = this;
+    host_->refs = 1;  // lives as long as the run
+}
+
+Run::~Run() {
+    closing_ = true;
+    autocast_cache.clear();
+    workspaces_.clear();
+    memo_.reset();
+}
+
+void Run::push(Event event) {
+    if (closing_) return;
+    if (trace.events.size() >= event_limit) throw TraceTooLong("the job needs more events than a run may hold");
+    trace.events.push_back(event);
+}
+
+StorageRef Run::allocate(Bytes bytes, Op who, EventKind kind) {
+    if (bytes == 0) return StorageRef(host_);
+    Storage* storage = nullptr;
+    if (free_storages_.empty()) {
+        storages_.emplace_back();
+        storage = &storages_.back();
+    } else {
+        storage = free_storages_.back();
+        free_storages_.pop_back();
+    }
+    *storage = Storage{};
+    storage->run = this;
+    storage->bytes = bytes;
+    storage->slot = trace.slots++;
+    storage->tag = activation_tag;
+    StorageRef reference(storage);
+    push({bytes, storage->slot, storage->tag, kind, static_cast<std::uint8_t>(who)});
+    return reference;
+}
+
+StorageRef Run::scratch(Bytes bytes, Op who) {
+    if (!kernels.scratch || bytes <= 0) return {};
+    const std::uint16_t before = activation_tag;
+    activation_tag = tag(trace.tags[before].component, Category::workspace);
+    StorageRef out = allocate(bytes, who, EventKind::scratch);
+    activation_tag = before;
+    return out;
+}
+
+void Run::free_storage(Storage* storage) noexcept {
+    if (storage->slot < 0) return;  // the host's, which never dies
+    if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, static_cast<std::uint8_t>(op)});
+    free_storages_.push_back(storage);
+}
+
+void Run::retag(Storage& storage, std::uint16_t to) {
+    if (storage.slot < 0 || storage.tag == to) return;
+    storage.tag = to;
+    push({0, storage.slot, to, EventKind::retag, static_cast<std::uint8_t>(op)});
+}
+
+void Run::gemm() {
+    bool& open = in_backward ? cublas_backward : cublas_forward;
+    if (open || !kernels.scratch) return;
+    open = true;
+    const std::uint16_t before = activation_tag;
+    activation_tag = tag("cublas", Category::workspace);
+    workspaces_.push_back(allocate(kernels.cublas_workspace, Op::cublas_workspace, EventKind::scratch));
+    activation_tag = before;
+}
+
+Tensor Run::empty(LayoutRef layout, Op who) { return {allocate(layout->bytes, who), layout}; }
+Tensor Run::empty(const Dims& sizes, Dtype dtype, Op who) { return empty(layouts.contiguous(sizes, dtype), who); }
+Tensor Run::empty_like(const Tensor& tensor, Op who) { return empty_like(tensor, tensor.dtype(), who); }
+Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who) { return empty(layouts.like(tensor.layout(), dtype), who); }
+Tensor Run::on_cpu(const Dims& sizes, Dtype dtype) { return {StorageRef(host_), layouts.contiguous(sizes, dtype)}; }
+Tensor Run::view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides) {
+    return {tensor.storage_ref(), layouts.intern(sizes, strides, tensor.dtype())};
+}
+
+std::uint16_t Run::tag(std::string_view component, Category category) {
+    std::string key(component);
+    key += '/';
+    key += static_cast<char>('a' + static_cast<int>(category));
+    if (const auto found = tag_index_.find(key); found != tag_index_.end()) return found->second;
+    const auto index = static_cast<std::uint16_t>(trace.tags.size());
+    trace.tags.push_back(Tag{std::string(component), category});
+    tag_index_.emplace(std::move(key), index);
+    return index;
+}
+
+void Run::mark(MarkKind kind, std::string name) {
+    trace.marks.push_back(Mark{kind, std::move(name)});
+    push({0, static_cast<Slot>(trace.marks.size() - 1), 0, EventKind::mark, 0});
+}
+
+NodeRef Run::new_node(Op who, Backward backward) {
+    Node* node = nullptr;
+    if (free_nodes_.empty()) {
+        nodes_.emplace_back();
+        node = &nodes_.back();
+    } else {
+        node = free_nodes_.back();
+        free_nodes_.pop_back();
+    }
+    node->run = this;
+    node->op = who;
+    node->backward = backward;
+    node->sequence = sequence_++;
+    return NodeRef(node);
+}
+
+NodeRef Run::record(Op who, Backward backward, std::initializer_list<const Tensor*> inputs) {
+    if (!grad_enabled_) return {};
+    bool any = false;
+    for (const Tensor* input : inputs) any = any || input->requires_grad();
+    if (!any) return {};
+    NodeRef node = new_node(who, backward);
+    for (const Tensor* input : inputs) node->edges.push_back({input->node(), input->output_number()});
+    return node;
+}
+
+NodeRef Run::record(Op who, Backward backward, std::span<const Tensor> inputs) {
+    if (!grad_enabled_) return {};
+    bool any = false;
+    for (const Tensor& input : inputs) any = any || input.requires_grad();
+    if (!any) return {};
+    NodeRef node = new_node(who, backward);
+    for (const Tensor& input : inputs) node->edges.push_back({input.node(), input.output_number()});
+    return node;
+}
+
+void Run::attach(Tensor& output, const NodeRef& node) {
+    if (!node) return;
+    output.set_node(node, static_cast<int>(node->outputs.size()));
+    node->outputs.push_back(output.layout());
+}
+
+void Run::make_leaf(Parameter& parameter) {
+    NodeRef node = new_node(Op::accumulate_grad, nullptr);
+    node->sequence = UINT64_MAX;
+    node->leaf = &parameter;
+    attach(parameter.value, node);
+}
+
+void Run::free_node(Node* node) noexcept {
+    // A long chain must not recurse: nodes that die while others are taken apart wait for their turn.
+    dying_.push_back(node);
+    if (reaping_) return;
+    reaping_ = true;
+    while (!dying_.empty()) {
+        Node* next = dying_.back();
+        dying_.pop_back();
+        next->edges.clear();
+        next->saved.clear();
+        next->outputs.clear();
+        next->meta.clear();
+        next->numbers = {};
+        next->leaf = nullptr;
+        next->sink = -1;
+        next->macro = nullptr;
+        next->held.clear();
+        next->buffer.clear();
+        next->dependencies = 0;
+        next->reached = false;
+        free_nodes_.push_back(next);
+    }
+    reaping_ = false;
+}
+
+}  // namespace vram::shadow

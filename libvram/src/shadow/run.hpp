@@ -1,0 +1,229 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "shadow/node.hpp"
+#include "shadow/op.hpp"
+#include "shadow/tensor.hpp"
+#include "vram/shadow/trace.hpp"
+
+namespace vram::shadow {
+
+/// What PyTorch's kernels would be on the card that is asked about. Until a card is chosen: sm89.
+struct Kernels {
+    int sm = 89;              // compute capability x 10
+    int multiprocessors = 128;
+    int torch_major = 2, torch_minor = 13;
+    enum class Attention : std::uint8_t { automatic, flash, efficient, cudnn, math, xformers } attention = Attention::automatic;
+    Bytes cublas_workspace = 8519680;  // CublasHandlePool.cpp: :4096:2:16:8; 32 MiB on sm90
+    bool scratch = true;      // false: tensors only, as a recording of fake tensors sees it
+    bool operator==(const Kernels&) const = default;
+};
+
+struct AttentionCalls {
+    std::int64_t flash = 0, efficient = 0, cudnn = 0, math = 0;
+    bool operator==(const AttentionCalls&) const = default;
+};
+
+class Memo;
+
+/// Owns everything that one shadow run makes: storages, nodes, layouts, grad mode, autocast, checkpoint frames, the trace.
+/// One thread a run; runs share nothing. Errors: Overflow when a size leaves 63 bits, TraceTooLong beyond `event_limit`.
+class Run {
+  public:
+    explicit Run(Kernels kernels = {}, bool memo = true);
+    ~Run();
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+
+    // ---- tensors
+    [[nodiscard]] Tensor empty(LayoutRef layout, Op op);
+    [[nodiscard]] Tensor empty(const Dims& sizes, Dtype dtype, Op op = Op::empty);
+    /// empty_like(preserve_format), in another dtype if one is given.
+    [[nodiscard]] Tensor empty_like(const Tensor& tensor, Op op);
+    [[nodiscard]] Tensor empty_like(const Tensor& tensor, Dtype dtype, Op op);
+    /// A tensor that lives in host memory: no events, size zero.
+    [[nodiscard]] Tensor on_cpu(const Dims& sizes, Dtype dtype);
+    /// Another view of a storage.
+    [[nodiscard]] Tensor view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides);
+    [[nodiscard]] StorageRef allocate(Bytes bytes, Op op, EventKind kind = EventKind::alloc);
+    /// Scratch that a kernel takes now and gives back when the returned reference goes. Nothing if `kernels.scratch` is off.
+    [[nodiscard]] StorageRef scratch(Bytes bytes, Op op);
+    void retag(Storage& storage, std::uint16_t tag);
+
+    // ---- tags and marks
+    [[nodiscard]] std::uint16_t tag(std::string_view component, Category category);
+    void mark(MarkKind kind, std::string name = {});
+
+    // ---- tape
+    [[nodiscard]] NodeRef new_node(Op op, Backward backward);
+    /// A node for an op over these inputs if any of them requires grad and grad mode is on; else null.
+    [[nodiscard]] NodeRef record(Op op, Backward backward, std::initializer_list<const Tensor*> inputs);
+    [[nodiscard]] NodeRef record(Op op, Backward backward, std::span<const Tensor> inputs);
+    /// Keeps `tensor` for the node's backward, through the saved-tensor hooks that are active.
+    void save(Node& node, const Tensor& tensor);
+    void save_nothing(Node& node) { node.saved.push_back(Saved{}); }
+    [[nodiscard]] Tensor unpack(Saved& saved);
+    /// Makes `output` the node's next output.
+    static void attach(Tensor& output, const NodeRef& node);
+    void make_leaf(Parameter& parameter);
+    /// torch's engine: from one loss, or from given gradients of given outputs.
+    void backward(const Tensor& loss);
+    void backward(std::span<const Tensor> outputs, Tensors grads);
+    void free_node(Node* node) noexcept;
+    void free_storage(Storage* storage) noexcept;
+
+    // ---- modes
+    struct Autocast {
+        bool enabled = false;
+        Dtype dtype = Dtype::bf16;
+        bool operator==(const Autocast&) const = default;
+    };
+    [[nodiscard]] const Autocast& autocast() const noexcept { return autocast_; }
+    [[nodiscard]] bool grad_enabled() const noexcept { return grad_enabled_; }
+
+    Kernels kernels;
+    Trace trace;
+    LayoutTable layouts;
+    AttentionCalls attention_calls;
+    std::uint16_t activation_tag = 0;  // what op outputs are tagged with
+    Op op = Op::none;
+    bool in_backward = false;
+
+    /// Cast caches, cuBLAS handles and hooks; the scopes below and the ops use them.
+    std::unordered_map<const Storage*, Tensor> autocast_cache;
+    bool cublas_forward = false, cublas_backward = false;  // the handle's workspace exists on that thread
+    struct Hook {
+        Frame* frame = nullptr;
+        bool recompute = false;
+    };
+    std::vector<Hook> hooks;
+
+    [[nodiscard]] Memo* memo() noexcept { return memo_.get(); }
+    /// The first GEMM of a thread opens its cuBLAS workspace, which then stays.
+    void gemm();
+
+    /// More events than this make no answer in time; a job that needs them is refused.
+    static constexpr std::size_t event_limit = 80'000'000;
+
+  private:
+    friend class NoGrad;
+    friend class EnableGrad;
+    friend class AutocastScope;
+    friend class Memo;
+    friend class Engine;
+    void push(Event event);
+
+    std::deque<Storage> storages_;
+    std::vector<Storage*> free_storages_;
+    std::deque<Node> nodes_;
+    std::vector<Node*> free_nodes_;
+    std::vector<Node*> dying_;
+    bool reaping_ = false;
+    Storage* host_ = nullptr;
+    std::uint64_t sequence_ = 0;
+    bool grad_enabled_ = true;
+    Autocast autocast_;
+    int autocast_depth_ = 0;
+    std::unordered_map<std::string, std::uint16_t> tag_index_;
+    std::unique_ptr<Memo> memo_;
+    std::vector<StorageRef> workspaces_;
+    bool closing_ = false;
+};
+
+/// A trace that would exceed Run::event_limit.
+struct TraceTooLong : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// torch.no_grad() for a scope.
+class NoGrad {
+  public:
+    explicit NoGrad(Run& run) : run_(run), before_(run.grad_enabled_) { run.grad_enabled_ = false; }
+    ~NoGrad() { run_.grad_enabled_ = before_; }
+    NoGrad(const NoGrad&) = delete;
+    NoGrad& operator=(const NoGrad&) = delete;
+
+  private:
+    Run& run_;
+    bool before_;
+};
+
+/// torch.enable_grad() for a scope.
+class EnableGrad {
+  public:
+    explicit EnableGrad(Run& run) : run_(run), before_(run.grad_enabled_) { run.grad_enabled_ = true; }
+    ~EnableGrad() { run_.grad_enabled_ = before_; }
+    EnableGrad(const EnableGrad&) = delete;
+    EnableGrad& operator=(const EnableGrad&) = delete;
+
+  private:
+    Run& run_;
+    bool before_;
+};
+
+/// torch.autocast("cuda", dtype, enabled) for a scope; leaving the outermost one drops the cache of casts.
+class AutocastScope {
+  public:
+    AutocastScope(Run& run, Run::Autocast autocast) : run_(run), before_(run.autocast_) {
+        run.autocast_ = autocast;
+        ++run.autocast_depth_;
+    }
+    ~AutocastScope() {
+        run_.autocast_ = before_;
+        if (--run_.autocast_depth_ == 0) run_.autocast_cache.clear();
+    }
+    AutocastScope(const AutocastScope&) = delete;
+    AutocastScope& operator=(const AutocastScope&) = delete;
+
+  private:
+    Run& run_;
+    Run::Autocast before_;
+};
+
+/// Op outputs of this scope belong to the component.
+class ComponentScope {
+  public:
+    ComponentScope(Run& run, std::string_view component, Category category = Category::activations)
+        : run_(run), before_(run.activation_tag) {
+        run.activation_tag = run.tag(component, category);
+    }
+    ~ComponentScope() { run_.activation_tag = before_; }
+    ComponentScope(const ComponentScope&) = delete;
+    ComponentScope& operator=(const ComponentScope&) = delete;
+
+  private:
+    Run& run_;
+    std::uint16_t before_;
+};
+
+/// A phase, and a stage inside it: marks in the trace.
+class PhaseScope {
+  public:
+    PhaseScope(Run& run, std::string name) : run_(run), name_(std::move(name)) { run_.mark(MarkKind::phase_begin, name_); }
+    ~PhaseScope() { run_.mark(MarkKind::phase_end, name_); }
+    PhaseScope(const PhaseScope&) = delete;
+    PhaseScope& operator=(const PhaseScope&) = delete;
+
+  private:
+    Run& run_;
+    std::string name_;
+};
+class StageScope {
+  public:
+    StageScope(Run& run, std::string name) : run_(run), name_(std::move(name)) { run_.mark(MarkKind::stage_begin, name_); }
+    ~StageScope() { run_.mark(MarkKind::stage_end, name_); }
+    StageScope(const StageScope&) = delete;
+    StageScope& operator=(const StageScope&) = delete;
+
+  private:
+    Run& run_;
+    std::string name_;
+};
+
+}  // namespace vram::shadow

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "shadow/layout.hpp"
+#include "vram/shadow/trace.hpp"
+
+namespace vram::shadow {
+
+class Run;
+struct Node;
+
+/// One allocation of a run. It writes its free into the trace when the last tensor or saved value lets go of it.
+struct Storage {
+    Run* run = nullptr;
+    Bytes bytes = 0;
+    Slot slot = -1;        // -1: on the CPU, or empty; no events
+    std::int32_t refs = 0;
+    std::uint16_t tag = 0;
+    std::int32_t external = -1;  // inside a memo's capture: the index of what came from outside
+};
+
+void release(Storage* storage) noexcept;
+void release(Node* node) noexcept;
+void add_ref(Node* node) noexcept;
+inline void add_ref(Storage* storage) noexcept { ++storage->refs; }
+
+/// A counted reference; plain counts, as one run belongs to one thread.
+template <class T>
+class Ref {
+  public:
+    Ref() = default;
+    explicit Ref(T* target) noexcept : target_(target) {
+        if (target_) add_ref(target_);
+    }
+    Ref(const Ref& other) noexcept : Ref(other.target_) {}
+    Ref(Ref&& other) noexcept : target_(std::exchange(other.target_, nullptr)) {}
+    Ref& operator=(Ref other) noexcept {
+        std::swap(target_, other.target_);
+        return *this;
+    }
+    ~Ref() {
+        if (target_) release(target_);
+    }
+    [[nodiscard]] T* get() const noexcept { return target_; }
+    T* operator->() const noexcept { return target_; }
+    T& operator*() const noexcept { return *target_; }
+    explicit operator bool() const noexcept { return target_ != nullptr; }
+    bool operator==(const Ref& other) const noexcept { return target_ == other.target_; }
+    void reset() noexcept { *this = Ref(); }
+
+  private:
+    T* target_ = nullptr;
+};
+
+using StorageRef = Ref<Storage>;
+using NodeRef = Ref<Node>;
+
+/// A tensor without data: a storage, a layout, and the tape node that made it. Copies share the storage, as Python names do.
+///
+/// Lifetimes are the answer, so they follow Python: a name lives until it is rebound or its scope ends, and an op holds its
+/// arguments until it returns. Ops therefore take tensors by value; a temporary handed to an op dies when the op returns.
+class Tensor {
+  public:
+    Tensor() = default;
+    Tensor(StorageRef storage, LayoutRef layout) : storage_(std::move(storage)), layout_(layout) {}
+
+    [[nodiscard]] bool defined() const noexcept { return layout_ != nullptr; }
+    [[nodiscard]] int rank() const noexcept { return layout_->rank(); }
+    /// Size of a dimension; negative counts from the end, as in torch.
+    [[nodiscard]] std::int64_t size(int dim) const { return layout_->sizes[dim < 0 ? dim + rank() : dim]; }
+    [[nodiscard]] const Dims& sizes() const noexcept { return layout_->sizes; }
+    [[nodiscard]] Dtype dtype() const noexcept { return layout_->dtype; }
+    [[nodiscard]] LayoutRef layout() const noexcept { return layout_; }
+    [[nodiscard]] std::int64_t numel() const noexcept { return layout_->numel; }
+    [[nodiscard]] bool contiguous() const noexcept { return layout_->contiguous; }
+    [[nodiscard]] Run& run() const noexcept { return *storage_->run; }
+    [[nodiscard]] Storage* storage() const noexcept { return storage_.get(); }
+    [[nodiscard]] const StorageRef& storage_ref() const noexcept { return storage_; }
+
+    [[nodiscard]] bool requires_grad() const noexcept { return static_cast<bool>(node_); }
+    [[nodiscard]] const NodeRef& node() const noexcept { return node_; }
+    [[nodiscard]] int output_number() const noexcept { return output_; }
+    void set_node(NodeRef node, int output) noexcept {
+        node_ = std::move(node);
+        output_ = output;
+    }
+    /// The same storage and layout without history.
+    [[nodiscard]] Tensor detach() const { return {storage_, layout_}; }
+
+  private:
+    StorageRef storage_;
+    LayoutRef layout_ = nullptr;
+    NodeRef node_;
+    int output_ = 0;
+};
+
+}  // namespace vram::shadow
