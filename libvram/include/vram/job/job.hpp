@@ -1,0 +1,136 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "vram/base/bytes.hpp"
+#include "vram/base/dtype.hpp"
+
+namespace vram::job {
+
+/// One batch that the dataset yields: every item of it has this size.
+struct Batch {
+    std::int64_t width = 0, height = 0, frames = 1, count = 1;
+    bool operator==(const Batch&) const = default;
+};
+
+// ---- what is trained
+struct FullFinetune {
+    bool operator==(const FullFinetune&) const = default;
+};
+/// Low-rank adapters; `style` says whose code wraps the linears (nn/adapter).
+enum class AdapterStyle : std::uint8_t { peft, toolkit };
+struct Lora {
+    AdapterStyle style = AdapterStyle::peft;
+    std::int64_t rank = 0;
+    double alpha = 0;
+    Dtype dtype = Dtype::bf16;
+    /// Which modules: "attention", "blocks", "all" (job-file.md §1), or regular expressions on qualified names.
+    std::vector<std::string> targets;
+    bool operator==(const Lora&) const = default;
+};
+using Method = std::variant<FullFinetune, Lora>;
+
+// ---- optimizers
+struct AdamW {
+    bool operator==(const AdamW&) const = default;
+};
+/// bitsandbytes: 8-bit moments with one absmax a block; tensors below 4096 elements keep fp32 moments.
+struct AdamW8bit {
+    std::int64_t block = 256;
+    bool operator==(const AdamW8bit&) const = default;
+};
+using Optimizer = std::variant<AdamW, AdamW8bit>;
+
+/// How linears of a part are stored. `none` keeps `dtype`.
+enum class Quantization : std::uint8_t { none, quanto_qfloat8 };
+
+struct Autocast {
+    bool enabled = false;
+    Dtype dtype = Dtype::bf16;
+    bool operator==(const Autocast&) const = default;
+};
+
+/// A training loop.
+struct Training {
+    Method method;
+    Optimizer optimizer;
+    bool gradient_checkpointing = false;
+    std::int64_t gradient_accumulation = 1;
+    Autocast autocast;
+    bool ema = false;
+    std::vector<Batch> batches;  // what the dataset yields; never empty. The heaviest comes wherever it comes
+    bool operator==(const Training&) const = default;
+};
+
+/// One call of a model or of a component, under no_grad.
+struct Call {
+    enum class Operation : std::uint8_t { forward, encode, decode } operation = Operation::forward;
+    Batch batch;
+    bool tiling = false, slicing = false, attention_mask = false, all_hidden_states = false, use_cache = false;
+    bool operator==(const Call&) const = default;
+};
+
+/// What a trainer renders to look at.
+struct Sampling {
+    bool baseline = false;  // before the first step
+    bool periodic = false;  // while training
+    std::vector<Batch> images;  // distinct sizes; empty: never samples
+    double guidance = 1;
+    std::int64_t steps = 0;
+    bool operator==(const Sampling&) const = default;
+};
+
+/// Where the parts of a pipeline are during a trainer's run, beside the denoiser.
+struct Pipeline {
+    std::string vae;                         // profile ids; empty: none
+    std::vector<std::string> text_encoders;
+    Dtype vae_dtype = Dtype::bf16, text_encoder_dtype = Dtype::bf16;
+    Quantization text_encoder_quantization = Quantization::none;
+    bool cache_latents = false;              // encoded before training; the VAE then leaves the GPU
+    bool cache_text = false;                 // encoded before training; the text encoders are freed
+    bool unload_text = false;                // the text encoders are parked on the CPU while training
+    bool low_vram = false;
+    bool operator==(const Pipeline&) const = default;
+};
+
+struct Environment {
+    std::int32_t torch_major = 2, torch_minor = 13;
+    std::string alloc_conf;                  // as PYTORCH_CUDA_ALLOC_CONF
+    enum class Os : std::uint8_t { linux_, windows, wsl } os = Os::linux_;
+    Bytes other_processes = 0;
+    enum class Attention : std::uint8_t { automatic, flash, efficient, cudnn, math, xformers } attention = Attention::automatic;
+    bool operator==(const Environment&) const = default;
+};
+
+/// The card that the job itself names: an id, or a capacity, or neither.
+struct Card {
+    std::string gpu;
+    Bytes capacity = 0;
+    bool operator==(const Card&) const = default;
+};
+
+/// What will run, fully resolved: no "auto", no optional. A trainer's `resolve` makes it, its `play` plays it.
+struct Job {
+    std::string trainer;                     // "torch", "ai-toolkit"
+    std::string model;                       // profile id of the denoiser, or of the one component that is called
+    bool component = false;                  // `model` is a VAE or a text encoder
+    Dtype dtype = Dtype::bf16;
+    Quantization quantization = Quantization::none;
+    std::variant<Call, Training> work;
+    std::int64_t text_tokens = 0;
+    std::vector<std::array<std::int64_t, 2>> reference_images;
+    Pipeline pipeline;
+    Sampling sampling;
+    Environment environment;
+    Card card;
+    /// Every key as it was understood, for the report's `job.resolved`: dotted name of the job file → value as text.
+    std::map<std::string, std::string> resolved;
+    bool operator==(const Job&) const = default;
+};
+
+}  // namespace vram::job

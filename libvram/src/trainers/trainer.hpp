@@ -1,0 +1,36 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "vram/base/expected.hpp"
+#include "vram/job/job.hpp"
+#include "vram/run/facts.hpp"
+
+namespace vram::io {
+struct Document;
+}
+namespace vram::profile {
+class Catalogue;
+}
+namespace vram::shadow {
+class Run;
+}
+
+namespace vram::trainers {
+
+/// Whose loop is played. A trainer is a folder with these three functions, and one line in trainers.cpp.
+struct Trainer {
+    std::string_view id;
+    std::string_view described;  // name, version and commit that the recipe describes
+    /// Whether the document is this trainer's own config.
+    bool (*recognises)(const io::Document& document);
+    /// Every complaint at once, or the job. Warnings and notes go to `notes` in either case.
+    expected<job::Job> (*resolve)(const io::Document& document, const profile::Catalogue& catalogue, Diagnostics& notes);
+    /// Plays the job's phases in the trainer's own order into the run's trace.
+    run::Facts (*play)(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run);
+};
+
+[[nodiscard]] std::span<const Trainer> trainers();
+
+}  // namespace vram::trainers
