@@ -1,0 +1,300 @@
+#include "vram/device/usage.hpp"
+
+#include <algorithm>
+
+namespace vram::device {
+
+using shadow::Event;
+using shadow::EventKind;
+using shadow::Mark;
+using shadow::MarkKind;
+using shadow::Trace;
+
+namespace {
+
+constexpr Bytes rounded(Bytes bytes) { return (bytes + 511) & ~Bytes{511}; }
+
+// Highest values since the last mark. The hot loops write here; a mark folds it into every phase and stage that is open.
+struct Window {
+    Bytes tensors = 0, tensors_peak = 0;
+    Bytes allocated = 0, allocated_peak = 0, reserved = 0, reserved_peak = 0;
+    std::int64_t tensors_peak_event = 0, allocated_peak_event = 0;
+
+    void restart(std::int64_t event) {
+        tensors_peak = tensors;
+        allocated_peak = allocated;
+        reserved_peak = reserved;
+        tensors_peak_event = allocated_peak_event = event;
+    }
+};
+
+// Of two spans, or of a span and a window, the higher peaks; ties keep the earlier.
+template <class Part>
+void raise(Span& span, const Part& part) {
+    if (part.tensors_peak > span.tensors_peak) {
+        span.tensors_peak = part.tensors_peak;
+        span.tensors_peak_event = part.tensors_peak_event;
+    }
+    if (part.allocated_peak > span.allocated_peak) {
+        span.allocated_peak = part.allocated_peak;
+        span.allocated_peak_event = part.allocated_peak_event;
+    }
+    span.reserved_peak = std::max(span.reserved_peak, part.reserved_peak);
+}
+
+class Recorder {
+  public:
+    Recorder() = default;
+
+    // Marks of any kind but empty_cache.
+    void pass(const Mark& mark, std::int64_t event, Window& window) {
+        fold(window);
+        window.restart(event);
+        switch (mark.kind) {
+            case MarkKind::phase_begin:
+                phase_ = begin<PhaseUsage>(mark.name, event, window);
+                in_phase_ = true;
+                break;
+            case MarkKind::phase_end: end_phase(window); break;
+            case MarkKind::stage_begin:
+                if (in_phase_) begin_stage(mark.name, event, window);
+                break;
+            case MarkKind::stage_end:
+                if (!open_.empty()) end_stage(window);
+                break;
+            case MarkKind::empty_cache: break;
+        }
+    }
+
+    [[nodiscard]] Failure failure(std::int64_t event, const OutOfMemory& why) const {
+        return {event, in_phase_ ? phase_.name : std::string(), open_.empty() ? std::string() : open_.back().span.name, why};
+    }
+
+    [[nodiscard]] Usage finish(Window& window) {
+        fold(window);
+        while (!open_.empty()) end_stage(window);
+        end_phase(window);
+        usage_.tensors_peak = run_.tensors_peak;
+        usage_.allocated_peak = run_.allocated_peak;
+        usage_.reserved_peak = run_.reserved_peak;
+        usage_.tensors_peak_event = run_.tensors_peak_event;
+        usage_.allocated_peak_event = run_.allocated_peak_event;
+        return std::move(usage_);
+    }
+
+  private:
+    struct OpenStage {
+        Span span;
+        std::size_t entry;  // in phase_.stages
+        bool again;         // played before
+    };
+
+    template <class T>
+    static T begin(const std::string& name, std::int64_t event, const Window& window) {
+        T out;
+        out.name = name;
+        out.tensors_start = out.tensors_peak = window.tensors;
+        out.allocated_peak = window.allocated;
+        out.reserved_peak = window.reserved;
+        out.tensors_peak_event = out.allocated_peak_event = event;
+        return out;
+    }
+    void fold(const Window& window) {
+        raise(run_, window);
+        if (in_phase_) raise(phase_, window);
+        for (OpenStage& stage : open_) raise(stage.span, window);
+    }
+    void begin_stage(const std::string& name, std::int64_t event, const Window& window) {
+        std::vector<Span>& stages = phase_.stages;
+        const auto found = std::find_if(stages.begin(), stages.end(), [&](const Span& span) { return span.name == name; });
+        const auto entry = static_cast<std::size_t>(found - stages.begin());
+        const bool again = found != stages.end();
+        Span span = begin<Span>(name, event, window);
+        if (!again) stages.push_back(span);
+        open_.push_back({std::move(span), entry, again});
+    }
+    void end_stage(const Window& window) {
+        OpenStage stage = std::move(open_.back());
+        open_.pop_back();
+        stage.span.tensors_end = window.tensors;
+        Span& entry = phase_.stages[stage.entry];
+        if (!stage.again) {
+            entry = std::move(stage.span);
+        } else {
+            raise(entry, stage.span);
+            entry.tensors_end = stage.span.tensors_end;
+        }
+    }
+    void end_phase(const Window& window) {
+        if (!in_phase_) return;
+        phase_.tensors_end = window.tensors;
+        usage_.phases.push_back(std::move(phase_));
+        phase_ = {};
+        in_phase_ = false;
+    }
+
+    Usage usage_;
+    Span run_;
+    PhaseUsage phase_;
+    bool in_phase_ = false;
+    std::vector<OpenStage> open_;
+};
+
+template <class AnyAllocator>
+Usage replay_with(const Trace& trace, AnyAllocator allocator) {
+    Recorder recorder;
+    Window window;
+    std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
+    std::vector<Block> blocks(static_cast<std::size_t>(trace.slots), no_block);
+    std::optional<Failure> failure;
+    const auto count = static_cast<std::int64_t>(trace.events.size());
+    const Event* const events = trace.events.data();
+    for (std::int64_t i = 0; i < count; ++i) {
+        const Event& event = events[i];
+        const auto slot = static_cast<std::size_t>(event.slot);
+        switch (event.kind) {
+            case EventKind::alloc:
+                sizes[slot] = rounded(event.bytes);
+                window.tensors += sizes[slot];
+                if (window.tensors > window.tensors_peak) {
+                    window.tensors_peak = window.tensors;
+                    window.tensors_peak_event = i;
+                }
+                [[fallthrough]];
+            case EventKind::scratch:
+                if (failure) break;
+                blocks[slot] = allocator.allocate(event.bytes);
+                if (blocks[slot] == no_block) {
+                    window.reserved_peak = allocator.counters().reserved_peak;
+                    failure = recorder.failure(i, allocator.out_of_memory());
+                } else if (allocator.counters().allocated > window.allocated_peak) {
+                    window.allocated_peak = allocator.counters().allocated;
+                    window.allocated_peak_event = i;
+                }
+                break;
+            case EventKind::free:
+                window.tensors -= sizes[slot];
+                if (!failure && blocks[slot] != no_block) allocator.free(blocks[slot]);
+                break;
+            case EventKind::retag: break;
+            case EventKind::mark: {
+                const Mark& mark = trace.marks[slot];
+                if (mark.kind == MarkKind::empty_cache) {
+                    if (!failure) allocator.empty_cache();
+                    break;
+                }
+                if (failure) {
+                    window.allocated = window.reserved = 0;
+                } else {
+                    window.allocated = allocator.counters().allocated;
+                    window.reserved = allocator.counters().reserved;
+                    window.reserved_peak = allocator.counters().reserved_peak;
+                    allocator.reset_peaks();
+                }
+                recorder.pass(mark, i, window);
+                break;
+            }
+        }
+    }
+    if (!failure) window.reserved_peak = allocator.counters().reserved_peak;
+    Usage usage = recorder.finish(window);
+    usage.retries = allocator.counters().retries;
+    usage.failure = std::move(failure);
+    return usage;
+}
+
+template <class T>
+const T* named(const std::vector<T>& spans, std::string_view name) {
+    const auto found = std::find_if(spans.begin(), spans.end(), [&](const T& span) { return span.name == name; });
+    return found == spans.end() ? nullptr : &*found;
+}
+
+void add(std::vector<TagBytes>& parts, const shadow::Tag& tag, Bytes bytes) {
+    if (bytes == 0) return;
+    for (TagBytes& part : parts)
+        if (part.category == tag.category && part.component == tag.component) {
+            part.bytes += bytes;
+            return;
+        }
+    parts.push_back({tag.component, tag.category, bytes});
+}
+
+}  // namespace
+
+const Span* PhaseUsage::stage(std::string_view stage_name) const { return named(stages, stage_name); }
+const PhaseUsage* Usage::phase(std::string_view phase_name) const { return named(phases, phase_name); }
+
+Usage sum(const Trace& trace) {
+    Recorder recorder;
+    Window window;
+    // 0 for what is not alive and for scratch; so every event but a mark or a retag is one difference, without a branch.
+    std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
+    const auto count = static_cast<std::int64_t>(trace.events.size());
+    const Event* const events = trace.events.data();
+    for (std::int64_t i = 0; i < count; ++i) {
+        const Event& event = events[i];
+        if (event.kind <= EventKind::free) [[likely]] {
+            Bytes& size = sizes[static_cast<std::size_t>(event.slot)];
+            const Bytes fresh = rounded(event.bytes) & -static_cast<Bytes>(event.kind == EventKind::alloc);
+            window.tensors += fresh - size;
+            size = fresh;
+            if (window.tensors > window.tensors_peak) {
+                window.tensors_peak = window.tensors;
+                window.tensors_peak_event = i;
+            }
+        } else if (event.kind == EventKind::mark) {
+            const Mark& mark = trace.marks[static_cast<std::size_t>(event.slot)];
+            if (mark.kind != MarkKind::empty_cache) recorder.pass(mark, i, window);
+        }
+    }
+    return recorder.finish(window);
+}
+
+Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacity) {
+    switch (config.backend) {
+        case AllocatorConfig::Backend::native: return replay_with(trace, Allocator(config, capacity));
+        case AllocatorConfig::Backend::cuda_malloc_async: return replay_with(trace, AsyncAllocator(config, capacity));
+    }
+    return {};
+}
+
+std::vector<LiveSlot> alive_after(const Trace& trace, std::int64_t event) {
+    constexpr std::int64_t unborn = -1;
+    std::vector<LiveSlot> slots(static_cast<std::size_t>(trace.slots), LiveSlot{.born = unborn});
+    for (std::int64_t i = 0; i <= event; ++i) {
+        const Event& e = trace.events[static_cast<std::size_t>(i)];
+        if (e.kind == EventKind::mark) continue;
+        LiveSlot& slot = slots[static_cast<std::size_t>(e.slot)];
+        switch (e.kind) {
+            case EventKind::alloc: slot = {e.slot, e.tag, e.op, false, e.bytes, i}; break;
+            case EventKind::scratch: slot = {e.slot, e.tag, e.op, true, e.bytes, i}; break;
+            case EventKind::free: slot.born = unborn; break;
+            case EventKind::retag: slot.tag = e.tag; break;
+            case EventKind::mark: break;
+        }
+    }
+    std::erase_if(slots, [](const LiveSlot& slot) { return slot.born == unborn; });
+    return slots;  // slots count in order of birth
+}
+
+Snapshot snapshot_at_peak(const Trace& trace, const PhaseUsage& phase) {
+    Snapshot out;
+    out.event = phase.allocated_peak_event;
+    out.allocated = phase.allocated_peak;
+    out.reserved = phase.reserved_peak;
+    std::vector<Bytes> tensors(trace.tags.size()), scratch(trace.tags.size());
+    for (const LiveSlot& slot : alive_after(trace, out.event))
+        (slot.scratch ? scratch : tensors)[slot.tag] += rounded(slot.bytes);
+    Bytes live = 0;
+    for (std::size_t tag = 0; tag < trace.tags.size(); ++tag) {
+        add(out.tensors, trace.tags[tag], tensors[tag]);
+        add(out.scratch, trace.tags[tag], scratch[tag]);
+        live += tensors[tag];
+        out.workspace += scratch[tag];
+    }
+    out.rounding = out.allocated - live - out.workspace;
+    out.unallocated = out.reserved - out.allocated;
+    return out;
+}
+
+}  // namespace vram::device
