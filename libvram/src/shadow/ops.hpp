@@ -60,6 +60,7 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor pow_scalar(Tensor x);
 [[nodiscard]] Tensor scalar_pow(Tensor exponent);     ///< number ** x
 [[nodiscard]] Tensor rsqrt(Tensor x);
+[[nodiscard]] Tensor reciprocal(Tensor x);
 [[nodiscard]] Tensor sqrt(Tensor x);
 [[nodiscard]] Tensor sigmoid(Tensor x);
 [[nodiscard]] Tensor tanh(Tensor x);

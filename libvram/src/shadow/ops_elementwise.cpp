@@ -54,6 +54,13 @@ void sqrt_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor twice = fresh(saved, Op::mul);
     out[0] = joined(grads[0], twice, Op::div);
 }
+// reciprocal: -grad * (result * result)
+void reciprocal_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    const Tensor negative = fresh(grads[0], Op::neg);
+    const Tensor square = fresh(saved, Op::mul);
+    out[0] = joined(negative, square, Op::mul);
+}
 // One fused kernel over the gradient and what was saved.
 void fused_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
@@ -261,6 +268,10 @@ Tensor scalar_pow(Tensor x_in) {
 Tensor rsqrt(Tensor x_in) {
     Tensor x = autocast_fp32(std::move(x_in));
     return unary(x, Op::rsqrt, Keeps::output, rsqrt_backward);
+}
+Tensor reciprocal(Tensor x_in) {
+    Tensor x = autocast_fp32(std::move(x_in));
+    return unary(x, Op::div, Keeps::output, reciprocal_backward, with_number(x.dtype(), true));
 }
 Tensor sqrt(Tensor x_in) {
     Tensor x = std::move(x_in);

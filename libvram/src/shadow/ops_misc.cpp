@@ -26,7 +26,7 @@ void mean_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::div);
 }
 
-void softmax_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+void softmax_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     const Tensor result = run.unpack(node.saved[0]);
     out[0] = run.empty(node.meta[0]->sizes, node.meta[0]->dtype, Op::softmax_backward);
 }
@@ -50,12 +50,11 @@ void embedding_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::embedding_backward);
 }
 
-void mse_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+void mse_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     const Tensor input = run.unpack(node.saved[0]);
     const Tensor target = run.unpack(node.saved[1]);
     if (node.needs(0)) out[0] = run.empty_like(input, Op::mse_loss_backward);
     if (node.needs(1)) out[1] = run.empty_like(target, Op::mse_loss_backward);
-    static_cast<void>(grads);
 }
 
 // repeat_interleave and repeat: the gradient is summed over the copies.

@@ -111,7 +111,7 @@ void Run::mark(MarkKind kind, std::string name) {
     push({0, static_cast<Slot>(trace.marks.size() - 1), 0, EventKind::mark, 0});
 }
 
-NodeRef Run::new_node(Op who, Backward backward) {
+NodeRef Run::new_node(Op who, Backward formula) {
     Node* node = nullptr;
     if (free_nodes_.empty()) {
         nodes_.emplace_back();
@@ -122,27 +122,27 @@ NodeRef Run::new_node(Op who, Backward backward) {
     }
     node->run = this;
     node->op = who;
-    node->backward = backward;
+    node->backward = formula;
     node->sequence = sequence_++;
     return NodeRef(node);
 }
 
-NodeRef Run::record(Op who, Backward backward, std::initializer_list<const Tensor*> inputs) {
+NodeRef Run::record(Op who, Backward formula, std::initializer_list<const Tensor*> inputs) {
     if (!grad_enabled_) return {};
     bool any = false;
     for (const Tensor* input : inputs) any = any || input->requires_grad();
     if (!any) return {};
-    NodeRef node = new_node(who, backward);
+    NodeRef node = new_node(who, formula);
     for (const Tensor* input : inputs) node->edges.push_back({input->node(), input->output_number()});
     return node;
 }
 
-NodeRef Run::record(Op who, Backward backward, std::span<const Tensor> inputs) {
+NodeRef Run::record(Op who, Backward formula, std::span<const Tensor> inputs) {
     if (!grad_enabled_) return {};
     bool any = false;
     for (const Tensor& input : inputs) any = any || input.requires_grad();
     if (!any) return {};
-    NodeRef node = new_node(who, backward);
+    NodeRef node = new_node(who, formula);
     for (const Tensor& input : inputs) node->edges.push_back({input.node(), input.output_number()});
     return node;
 }

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -61,10 +64,10 @@ class Run {
     void mark(MarkKind kind, std::string name = {});
 
     // ---- tape
-    [[nodiscard]] NodeRef new_node(Op op, Backward backward);
+    [[nodiscard]] NodeRef new_node(Op who, Backward formula);
     /// A node for an op over these inputs if any of them requires grad and grad mode is on; else null.
-    [[nodiscard]] NodeRef record(Op op, Backward backward, std::initializer_list<const Tensor*> inputs);
-    [[nodiscard]] NodeRef record(Op op, Backward backward, std::span<const Tensor> inputs);
+    [[nodiscard]] NodeRef record(Op who, Backward formula, std::initializer_list<const Tensor*> inputs);
+    [[nodiscard]] NodeRef record(Op who, Backward formula, std::span<const Tensor> inputs);
     /// Keeps `tensor` for the node's backward, through the saved-tensor hooks that are active.
     void save(Node& node, const Tensor& tensor);
     void save_nothing(Node& node) { node.saved.push_back(Saved{}); }
@@ -103,6 +106,7 @@ class Run {
         bool recompute = false;
     };
     std::vector<Hook> hooks;
+    std::map<std::vector<std::int64_t>, std::int32_t> specs;  // of blocks, see spec_id
 
     [[nodiscard]] Memo* memo() noexcept { return memo_.get(); }
     /// The first GEMM of a thread opens its cuBLAS workspace, which then stays.

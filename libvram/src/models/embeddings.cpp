@@ -1,0 +1,106 @@
+#include "models/embeddings.hpp"
+
+namespace vram::models {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Tensor;
+using nn::Tensors;
+
+Tensor timestep_embedding(Tensor timesteps_in, std::int64_t size, bool flip_sin_to_cos) {
+    const Tensor timesteps = std::move(timesteps_in);
+    Run& run = timesteps.run();
+    const std::int64_t half = size / 2;
+    Tensor exponent = mul_scalar(arange(run, half, Dtype::f32));
+    exponent = div_scalar(std::move(exponent));
+    Tensor emb = exp(exponent);
+    Tensor wide = to_float(unsqueeze(timesteps, 1));
+    emb = mul(std::move(wide), unsqueeze(emb, 0));
+    emb = mul_scalar(emb);
+    {
+        Tensor sine = sin(emb);
+        Tensor cosine = cos(emb);
+        emb = cat({std::move(sine), std::move(cosine)}, -1);
+    }
+    if (flip_sin_to_cos) emb = cat({slice(emb, 1, half, size), slice(emb, 1, 0, half)}, -1);
+    if (size % 2 == 1) emb = pad(emb, {0, 1});
+    return emb;
+}
+
+Tensors rotary_pos_embed_1d(Tensor positions_in, std::int64_t size, Dtype freqs_dtype) {
+    const Tensor positions = std::move(positions_in);
+    Run& run = positions.run();
+    Tensor freqs = div_scalar(arange(run, size / 2, freqs_dtype));
+    freqs = scalar_pow(std::move(freqs));
+    freqs = div_scalar(mul_scalar(reciprocal(std::move(freqs))));
+    freqs = outer(positions, std::move(freqs));
+    Tensor freqs_cos = repeat_interleave(cos(freqs), 2, 1);
+    freqs_cos = to_float(std::move(freqs_cos));
+    Tensor freqs_sin = repeat_interleave(sin(freqs), 2, 1);
+    freqs_sin = to_float(std::move(freqs_sin));
+    return {freqs_cos, freqs_sin};
+}
+
+Tensor apply_rotary_emb(Tensor x_in, const Tensor& cos_in, const Tensor& sin_in, int sequence_dim) {
+    const Tensor x = std::move(x_in);
+    const Tensor cos = sequence_dim == 2 ? unsqueeze(unsqueeze(cos_in, 0), 0) : unsqueeze(unsqueeze(cos_in, 0), 2);
+    const Tensor sin = sequence_dim == 2 ? unsqueeze(unsqueeze(sin_in, 0), 0) : unsqueeze(unsqueeze(sin_in, 0), 2);
+    Tensor x_rotated;
+    const Tensors halves = unbind(reshape(x, {x.size(0), x.size(1), x.size(2), -1, 2}), -1);  // [B, S, H, D/2] each
+    {
+        const std::array<Tensor, 2> turned{neg(halves[1]), halves[0]};
+        x_rotated = flatten(stack(turned, -1), 3, 4);
+    }
+    Tensor a = mul(to_float(x), cos);
+    Tensor b = mul(to_float(x_rotated), sin);
+    Tensor out = add(std::move(a), std::move(b));
+    out = to(std::move(out), x.dtype());
+    return out;
+}
+
+TimestepEmbedding::TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size)
+    : linear_1(builder.linear("linear_1", in, size)), linear_2(builder.linear("linear_2", size, size)) {}
+
+Tensor TimestepEmbedding::operator()(Tensor sample_in) const {
+    const Tensor held = std::move(sample_in);
+    Tensor sample = linear_1(held);
+    sample = silu(sample);
+    sample = linear_2(sample);
+    return sample;
+}
+
+TextProjection::TextProjection(const nn::Builder& builder, std::int64_t in, std::int64_t size, Activation activation)
+    : linear_1(builder.linear("linear_1", in, size)), linear_2(builder.linear("linear_2", size, size)), activation_(activation) {}
+
+Tensor TextProjection::operator()(Tensor caption) const {
+    const Tensor held = std::move(caption);
+    Tensor hidden_states = linear_1(held);
+    hidden_states = activation_ == Activation::silu ? silu(hidden_states) : gelu(hidden_states);
+    hidden_states = linear_2(hidden_states);
+    return hidden_states;
+}
+
+FeedForward::FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation)
+    : proj(builder["net"]["0"].linear("proj", size, activation == Activation::geglu ? 2 * inner : inner)),
+      out(builder["net"].linear("2", inner, size)),
+      activation_(activation) {}
+
+Tensor FeedForward::operator()(Tensor hidden_states_in) const {
+    Tensor hidden_states = std::move(hidden_states_in);
+    const Tensor held = hidden_states;
+    if (activation_ == Activation::gelu) {
+        Tensor inner = proj(hidden_states);
+        inner = gelu(inner);
+        hidden_states = std::move(inner);
+    } else {
+        Tensor gate;
+        Tensor inner = proj(hidden_states);
+        Tensors halves = chunk(std::move(inner), 2, -1);
+        inner = halves[0];
+        gate = halves[1];
+        halves.clear();
+        hidden_states = mul(inner, gelu(gate));
+    }
+    return out(hidden_states);
+}
+
+}  // namespace vram::models

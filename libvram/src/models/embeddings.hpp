@@ -1,0 +1,54 @@
+#pragma once
+
+#include "nn/module.hpp"
+
+/// diffusers' embedding helpers that many families share (diffusers 0.42.1, models/embeddings.py).
+namespace vram::models {
+
+/// get_timestep_embedding: timesteps [N] → [N, size] fp32.
+[[nodiscard]] nn::Tensor timestep_embedding(nn::Tensor timesteps, std::int64_t size, bool flip_sin_to_cos);
+
+/// get_1d_rotary_pos_embed(use_real, repeat_interleave_real): positions [S] → cos, sin [S, size] fp32.
+[[nodiscard]] nn::Tensors rotary_pos_embed_1d(nn::Tensor positions, std::int64_t size, Dtype freqs_dtype);
+
+/// apply_rotary_emb(use_real, unbind last dimension): x [B, S, H, D] with cos, sin [S, D].
+[[nodiscard]] nn::Tensor apply_rotary_emb(nn::Tensor x, const nn::Tensor& cos, const nn::Tensor& sin, int sequence_dim);
+
+/// TimestepEmbedding: linear, silu, linear.
+class TimestepEmbedding {
+  public:
+    TimestepEmbedding() = default;
+    TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor sample) const;
+
+  private:
+    nn::Linear linear_1, linear_2;
+};
+
+/// PixArtAlphaTextProjection with silu or tanh-gelu: linear, activation, linear.
+class TextProjection {
+  public:
+    enum class Activation : std::uint8_t { silu, gelu_tanh };
+    TextProjection() = default;
+    TextProjection(const nn::Builder& builder, std::int64_t in, std::int64_t size, Activation activation);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor caption) const;
+
+  private:
+    nn::Linear linear_1, linear_2;
+    Activation activation_ = Activation::silu;
+};
+
+/// FeedForward of diffusers' attention.py: an activation's projection, then a linear.
+class FeedForward {
+  public:
+    enum class Activation : std::uint8_t { gelu, geglu };
+    FeedForward() = default;
+    FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
+
+  private:
+    nn::Linear proj, out;
+    Activation activation_ = Activation::gelu;
+};
+
+}  // namespace vram::models

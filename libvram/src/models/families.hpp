@@ -1,0 +1,12 @@
+#pragma once
+
+#include "models/model.hpp"
+
+/// What each family file offers. A new family is its file, a declaration here and a line in families.cpp.
+namespace vram::models {
+
+namespace flux {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
+
+}  // namespace vram::models

@@ -1,0 +1,321 @@
+// Mirrors FluxTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_flux.py): FLUX.1 dev, schnell, Kontext, Flex.1.
+#include <deque>
+
+#include "models/embeddings.hpp"
+#include "models/families.hpp"
+#include "models/normalization.hpp"
+
+namespace vram::models::flux {
+namespace {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Block;
+using nn::Linear;
+using nn::RmsNorm;
+using nn::Tensor;
+using nn::Tensors;
+
+class FluxAttention {
+  public:
+    FluxAttention(const Builder& builder, std::int64_t dim, std::int64_t heads, std::int64_t head_dim, bool joint)
+        : heads_(heads), head_dim_(head_dim), joint_(joint), norm_q(builder.rms_norm("norm_q", head_dim)), norm_k(builder.rms_norm("norm_k", head_dim)) {
+        const std::int64_t inner = heads * head_dim;
+        to_q = builder.linear("to_q", dim, inner);
+        to_k = builder.linear("to_k", dim, inner);
+        to_v = builder.linear("to_v", dim, inner);
+        if (!joint) return;  // pre_only: the block projects the output itself
+        to_out = builder["to_out"].linear("0", inner, dim);
+        norm_added_q = builder.rms_norm("norm_added_q", head_dim);
+        norm_added_k = builder.rms_norm("norm_added_k", head_dim);
+        add_q_proj = builder.linear("add_q_proj", dim, inner);
+        add_k_proj = builder.linear("add_k_proj", dim, inner);
+        add_v_proj = builder.linear("add_v_proj", dim, inner);
+        to_add_out = builder.linear("to_add_out", inner, dim);
+    }
+
+    /// FluxAttnProcessor: {hidden_states} or {hidden_states, encoder_hidden_states}.
+    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& cos, const Tensor& sin) const {
+        const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
+        Tensor query = to_q(held);
+        Tensor key = to_k(held);
+        Tensor value = to_v(held);
+        Tensor encoder_query, encoder_key, encoder_value;
+        if (joint_) {
+            encoder_query = add_q_proj(held_encoder);
+            encoder_key = add_k_proj(held_encoder);
+            encoder_value = add_v_proj(held_encoder);
+        }
+        query = unflatten(query, -1, {-1, head_dim_});
+        key = unflatten(key, -1, {-1, head_dim_});
+        value = unflatten(value, -1, {-1, head_dim_});
+        query = norm_q(query);
+        key = norm_k(key);
+        if (joint_) {
+            encoder_query = unflatten(encoder_query, -1, {-1, head_dim_});
+            encoder_key = unflatten(encoder_key, -1, {-1, head_dim_});
+            encoder_value = unflatten(encoder_value, -1, {-1, head_dim_});
+            encoder_query = norm_added_q(encoder_query);
+            encoder_key = norm_added_k(encoder_key);
+            query = cat({encoder_query, query}, 1);
+            key = cat({encoder_key, key}, 1);
+            value = cat({encoder_value, value}, 1);
+        }
+        query = apply_rotary_emb(query, cos, sin, 1);
+        key = apply_rotary_emb(key, cos, sin, 1);
+
+        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
+        Tensor hidden_states = scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
+        hidden_states = transpose(std::move(hidden_states), 1, 2);
+        hidden_states = flatten(std::move(hidden_states), 2, 3);
+        hidden_states = to(std::move(hidden_states), query.dtype());
+        if (!joint_) return {hidden_states};
+
+        const std::int64_t text = held_encoder.size(1);
+        const Tensors parts = split(hidden_states, Dims{text, hidden_states.size(1) - text}, 1);
+        Tensor encoder_hidden_states = parts[0];
+        hidden_states = to_out(contiguous(parts[1]));
+        encoder_hidden_states = to_add_out(contiguous(encoder_hidden_states));
+        return {hidden_states, encoder_hidden_states};
+    }
+
+  private:
+    std::int64_t heads_, head_dim_;
+    bool joint_;
+    RmsNorm norm_q, norm_k, norm_added_q, norm_added_k;
+    Linear to_q, to_k, to_v, to_out, add_q_proj, add_k_proj, add_v_proj, to_add_out;
+};
+
+struct Sizes {
+    std::int64_t dim, heads, head_dim;
+};
+
+/// args: hidden_states, encoder_hidden_states, temb, cos, sin → encoder_hidden_states, hidden_states
+class FluxTransformerBlock : public Block {
+  public:
+    FluxTransformerBlock(const Builder& parent, const Sizes& sizes)
+        : FluxTransformerBlock(parent, parent.block(*this), sizes) {}
+
+    [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1];
+        const Tensor& temb = args[2];
+        Tensors modulated = norm1(hidden_states, temb);
+        Tensor norm_hidden_states = modulated[0];
+        const Tensor gate_msa = modulated[1], shift_mlp = modulated[2], scale_mlp = modulated[3], gate_mlp = modulated[4];
+        modulated = norm1_context(encoder_hidden_states, temb);
+        Tensor norm_encoder_hidden_states = modulated[0];
+        const Tensor c_gate_msa = modulated[1], c_shift_mlp = modulated[2], c_scale_mlp = modulated[3], c_gate_mlp = modulated[4];
+        modulated.clear();
+
+        // Attention.
+        const Tensors attention_outputs = attn(norm_hidden_states, norm_encoder_hidden_states, args[3], args[4]);
+        Tensor attn_output = attention_outputs[0], context_attn_output = attention_outputs[1];
+
+        // Process attention outputs for the `hidden_states`.
+        attn_output = mul(unsqueeze(gate_msa, 1), attn_output);
+        hidden_states = add(hidden_states, attn_output);
+        norm_hidden_states = norm2(hidden_states);
+        norm_hidden_states = scale_and_shift(norm_hidden_states, scale_mlp, shift_mlp);
+        Tensor ff_output = ff(norm_hidden_states);
+        ff_output = mul(unsqueeze(gate_mlp, 1), ff_output);
+        hidden_states = add(hidden_states, ff_output);
+
+        // Process attention outputs for the `encoder_hidden_states`.
+        context_attn_output = mul(unsqueeze(c_gate_msa, 1), context_attn_output);
+        encoder_hidden_states = add(encoder_hidden_states, context_attn_output);
+        norm_encoder_hidden_states = norm2_context(encoder_hidden_states);
+        norm_encoder_hidden_states = scale_and_shift(norm_encoder_hidden_states, c_scale_mlp, c_shift_mlp);
+        const Tensor context_ff_output = ff_context(norm_encoder_hidden_states);
+        encoder_hidden_states = add(encoder_hidden_states, mul(unsqueeze(c_gate_mlp, 1), context_ff_output));
+        if (encoder_hidden_states.dtype() == Dtype::f16) encoder_hidden_states = clamp(encoder_hidden_states);
+        return {encoder_hidden_states, hidden_states};
+    }
+
+  private:
+    FluxTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+        : norm1(builder["norm1"], sizes.dim),
+          norm1_context(builder["norm1_context"], sizes.dim),
+          attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, true),
+          norm2(builder.layer_norm("norm2", sizes.dim, false)),
+          ff(builder["ff"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu),
+          norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
+          ff_context(builder["ff_context"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu) {
+        static_cast<void>(parent);
+        builder.finish(*this, "FluxTransformerBlock", {sizes.heads, sizes.head_dim});
+    }
+
+    // x * (1 + scale[:, None]) + shift[:, None]
+    static Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
+        Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
+        return add(std::move(out), unsqueeze(shift, 1));
+    }
+
+    AdaLayerNormZero norm1, norm1_context;
+    FluxAttention attn;
+    nn::LayerNorm norm2;
+    FeedForward ff;
+    nn::LayerNorm norm2_context;
+    FeedForward ff_context;
+};
+
+/// args and outputs as in the double block
+class FluxSingleTransformerBlock : public Block {
+  public:
+    FluxSingleTransformerBlock(const Builder& parent, const Sizes& sizes)
+        : FluxSingleTransformerBlock(parent, parent.block(*this), sizes) {}
+
+    [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1];
+        const std::int64_t text_seq_len = encoder_hidden_states.size(1);
+        hidden_states = cat({encoder_hidden_states, hidden_states}, 1);
+        const Tensor residual = hidden_states;
+        Tensors modulated = norm(hidden_states, args[2]);
+        const Tensor norm_hidden_states = modulated[0];
+        Tensor gate = modulated[1];
+        modulated.clear();
+        const Tensor mlp_hidden_states = gelu(proj_mlp(norm_hidden_states));
+        const Tensor attn_output = attn(norm_hidden_states, {}, args[3], args[4])[0];
+        hidden_states = cat({attn_output, mlp_hidden_states}, 2);
+        gate = unsqueeze(gate, 1);
+        hidden_states = mul(gate, proj_out(hidden_states));
+        hidden_states = add(residual, hidden_states);
+        if (hidden_states.dtype() == Dtype::f16) hidden_states = clamp(hidden_states);
+        encoder_hidden_states = slice(hidden_states, 1, 0, text_seq_len);
+        hidden_states = slice(hidden_states, 1, text_seq_len, hidden_states.size(1));
+        return {encoder_hidden_states, hidden_states};
+    }
+
+  private:
+    FluxSingleTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+        : norm(builder["norm"], sizes.dim),
+          proj_mlp(builder.linear("proj_mlp", sizes.dim, 4 * sizes.dim)),
+          proj_out(builder.linear("proj_out", 5 * sizes.dim, sizes.dim)),
+          attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, false) {
+        static_cast<void>(parent);
+        builder.finish(*this, "FluxSingleTransformerBlock", {sizes.heads, sizes.head_dim});
+    }
+
+    AdaLayerNormZeroSingle norm;
+    Linear proj_mlp, proj_out;
+    FluxAttention attn;
+};
+
+class FluxTransformer2DModel : public Model {
+  public:
+    FluxTransformer2DModel(nn::Weights& weights, const profile::Config& config) : FluxTransformer2DModel(Builder(weights), config) {}
+
+    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
+        std::int64_t image = checked_mul(request.height / 16, request.width / 16);
+        for (const auto& [width, height] : request.reference_images) image = checked_add(image, checked_mul(height / 16, width / 16));
+        std::vector<Value> out{{"hidden_states", {request.batch, image, in_channels_}, request.dtype},
+                               {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype},
+                               {"pooled_projections", {request.batch, pooled_projection_dim_}, request.dtype},
+                               {"timestep", {request.batch}, request.dtype},
+                               {"img_ids", {image, 3}, request.dtype},
+                               {"txt_ids", {request.text_tokens, 3}, request.dtype}};
+        if (guidance_embeds_) out.push_back({"guidance", {request.batch}, Dtype::f32});
+        return out;
+    }
+
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
+        Dims shape = inputs(request).front().shape;
+        shape[2] = out_channels_;
+        return {shape};
+    }
+
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request&) const override {
+        Run& run = args[0].run();
+        Tensor hidden_states = x_embedder(args[0]);  // [B, S, D]
+        const Dtype dtype = hidden_states.dtype();
+        const Tensor timestep = mul_scalar(to(args[3], dtype));
+        Tensor guidance;
+        if (guidance_embeds_) guidance = mul_scalar(to(args[6], dtype));
+        const Tensor temb = time_text_embed(timestep, guidance, args[2]);  // [B, D]
+        Tensor encoder_hidden_states = context_embedder(args[1]);          // [B, T, D]
+        const Tensor ids = cat({args[5], args[4]}, 0);                     // [T+S, 3]
+        const Tensors image_rotary_emb = pos_embed(ids);
+
+        const Caller call(run, gradient_checkpointing);
+        for (const FluxTransformerBlock& block : transformer_blocks) {
+            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]});
+            encoder_hidden_states = std::move(out[0]);
+            hidden_states = std::move(out[1]);
+        }
+        for (const FluxSingleTransformerBlock& block : single_transformer_blocks) {
+            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]});
+            encoder_hidden_states = std::move(out[0]);
+            hidden_states = std::move(out[1]);
+        }
+        hidden_states = norm_out(hidden_states, temb);
+        return {proj_out(hidden_states)};
+    }
+
+  private:
+    FluxTransformer2DModel(const Builder& builder, const profile::Config& config)
+        : in_channels_(config.integer("in_channels")),
+          out_channels_(config.integer("out_channels", in_channels_)),
+          joint_attention_dim_(config.integer("joint_attention_dim")),
+          pooled_projection_dim_(config.integer("pooled_projection_dim")),
+          guidance_embeds_(config.boolean("guidance_embeds")),
+          axes_dims_rope_(config.integers("axes_dims_rope")) {
+        const std::int64_t heads = config.integer("num_attention_heads"), head_dim = config.integer("attention_head_dim");
+        const Sizes sizes{heads * head_dim, heads, head_dim};
+        const Builder embed = builder["time_text_embed"];
+        timestep_embedder = TimestepEmbedding(embed["timestep_embedder"], 256, sizes.dim);
+        if (guidance_embeds_) guidance_embedder = TimestepEmbedding(embed["guidance_embedder"], 256, sizes.dim);
+        text_embedder = TextProjection(embed["text_embedder"], pooled_projection_dim_, sizes.dim, TextProjection::Activation::silu);
+        context_embedder = builder.linear("context_embedder", joint_attention_dim_, sizes.dim);
+        x_embedder = builder.linear("x_embedder", in_channels_, sizes.dim);
+        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i) transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes);
+        for (std::int64_t i = 0; i < config.integer("num_single_layers"); ++i)
+            single_transformer_blocks.emplace_back(builder["single_transformer_blocks"][i], sizes);
+        norm_out = AdaLayerNormContinuous(builder["norm_out"], sizes.dim, sizes.dim);
+        proj_out = builder.linear("proj_out", sizes.dim, out_channels_);
+    }
+
+    // CombinedTimestepGuidanceTextProjEmbeddings, CombinedTimestepTextProjEmbeddings
+    [[nodiscard]] Tensor time_text_embed(const Tensor& timestep, const Tensor& guidance, const Tensor& pooled_projection) const {
+        const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
+        const Tensor timesteps_emb = timestep_embedder(to(timesteps_proj, pooled_projection.dtype()));
+        if (!guidance.defined()) {
+            const Tensor pooled_projections = text_embedder(pooled_projection);
+            return add(timesteps_emb, pooled_projections);
+        }
+        const Tensor guidance_proj = timestep_embedding(guidance, 256, true);
+        const Tensor guidance_emb = guidance_embedder(to(guidance_proj, pooled_projection.dtype()));
+        const Tensor time_guidance_emb = add(timesteps_emb, guidance_emb);
+        const Tensor pooled_projections = text_embedder(pooled_projection);
+        return add(time_guidance_emb, pooled_projections);
+    }
+
+    // FluxPosEmbed: ids [S, axes] → cos, sin [S, head_dim]
+    [[nodiscard]] Tensors pos_embed(const Tensor& ids) const {
+        const Tensor pos = to_float(ids);
+        Tensors cos_out, sin_out, pair;
+        for (std::size_t i = 0; i < axes_dims_rope_.size(); ++i) {
+            pair = rotary_pos_embed_1d(select(pos, 1, static_cast<std::int64_t>(i)), axes_dims_rope_[i], Dtype::f64);
+            cos_out.push_back(pair[0]);
+            sin_out.push_back(pair[1]);
+        }
+        Tensor freqs_cos = cat(std::span<const Tensor>(cos_out.begin(), cos_out.size()), -1);
+        Tensor freqs_sin = cat(std::span<const Tensor>(sin_out.begin(), sin_out.size()), -1);
+        return {freqs_cos, freqs_sin};
+    }
+
+    std::int64_t in_channels_, out_channels_, joint_attention_dim_, pooled_projection_dim_;
+    bool guidance_embeds_;
+    std::vector<std::int64_t> axes_dims_rope_;
+    TimestepEmbedding timestep_embedder, guidance_embedder;
+    TextProjection text_embedder;
+    Linear context_embedder, x_embedder, proj_out;
+    std::deque<FluxTransformerBlock> transformer_blocks;
+    std::deque<FluxSingleTransformerBlock> single_transformer_blocks;
+    AdaLayerNormContinuous norm_out;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return std::make_unique<FluxTransformer2DModel>(weights, profile.config);
+}
+
+}  // namespace vram::models::flux

@@ -1,0 +1,50 @@
+#include "models/normalization.hpp"
+
+namespace vram::models {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Tensor;
+using nn::Tensors;
+
+AdaLayerNormZero::AdaLayerNormZero(const nn::Builder& builder, std::int64_t size)
+    : linear(builder.linear("linear", size, 6 * size)), norm(builder.layer_norm("norm", size, false)) {}
+
+Tensors AdaLayerNormZero::operator()(Tensor x_in, Tensor emb_in) const {
+    const Tensor held_x = std::move(x_in), held_emb = std::move(emb_in);
+    Tensor emb = linear(silu(held_emb));
+    const Tensors parts = chunk(emb, 6, 1);  // shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp
+    Tensor x = norm(held_x);
+    x = mul(std::move(x), add_scalar(unsqueeze(parts[1], 1)));
+    x = add(std::move(x), unsqueeze(parts[0], 1));
+    return {x, parts[2], parts[3], parts[4], parts[5]};
+}
+
+AdaLayerNormZeroSingle::AdaLayerNormZeroSingle(const nn::Builder& builder, std::int64_t size)
+    : linear(builder.linear("linear", size, 3 * size)), norm(builder.layer_norm("norm", size, false)) {}
+
+Tensors AdaLayerNormZeroSingle::operator()(Tensor x_in, Tensor emb_in) const {
+    const Tensor held_x = std::move(x_in), held_emb = std::move(emb_in);
+    Tensor emb = linear(silu(held_emb));
+    const Tensors parts = chunk(emb, 3, 1);  // shift_msa, scale_msa, gate_msa
+    Tensor x = norm(held_x);
+    x = mul(std::move(x), add_scalar(unsqueeze(parts[1], 1)));
+    x = add(std::move(x), unsqueeze(parts[0], 1));
+    return {x, parts[2]};
+}
+
+AdaLayerNormContinuous::AdaLayerNormContinuous(const nn::Builder& builder, std::int64_t size, std::int64_t conditioning)
+    : linear(builder.linear("linear", conditioning, 2 * size)), norm(builder.layer_norm("norm", size, false)) {}
+
+Tensor AdaLayerNormContinuous::operator()(Tensor x_in, Tensor conditioning_embedding) const {
+    const Tensor held = std::move(x_in), conditioning = std::move(conditioning_embedding);
+    // convert back to the original dtype in case `conditioning_embedding` is upcasted to float32
+    Tensor emb = to(silu(conditioning), held.dtype());
+    emb = linear(std::move(emb));
+    const Tensors parts = chunk(emb, 2, 1);  // scale, shift
+    Tensor x = norm(held);
+    x = mul(std::move(x), unsqueeze(add_scalar(parts[0]), 1));
+    x = add(std::move(x), unsqueeze(parts[1], 1));
+    return x;
+}
+
+}  // namespace vram::models

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "nn/module.hpp"
+
+/// diffusers' adaptive norms that several families share (diffusers 0.42.1, models/normalization.py).
+namespace vram::models {
+
+/// AdaLayerNormZero: x and gate, shift, scale, gate for attention and MLP: {x, gate_msa, shift_mlp, scale_mlp, gate_mlp}.
+class AdaLayerNormZero {
+  public:
+    AdaLayerNormZero() = default;
+    AdaLayerNormZero(const nn::Builder& builder, std::int64_t size);
+    [[nodiscard]] nn::Tensors operator()(nn::Tensor x, nn::Tensor emb) const;
+
+  private:
+    nn::Linear linear;
+    nn::LayerNorm norm;
+};
+
+/// AdaLayerNormZeroSingle: {x, gate_msa}.
+class AdaLayerNormZeroSingle {
+  public:
+    AdaLayerNormZeroSingle() = default;
+    AdaLayerNormZeroSingle(const nn::Builder& builder, std::int64_t size);
+    [[nodiscard]] nn::Tensors operator()(nn::Tensor x, nn::Tensor emb) const;
+
+  private:
+    nn::Linear linear;
+    nn::LayerNorm norm;
+};
+
+/// AdaLayerNormContinuous with a norm without affine.
+class AdaLayerNormContinuous {
+  public:
+    AdaLayerNormContinuous() = default;
+    AdaLayerNormContinuous(const nn::Builder& builder, std::int64_t size, std::int64_t conditioning);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor x, nn::Tensor conditioning_embedding) const;
+
+  private:
+    nn::Linear linear;
+    nn::LayerNorm norm;
+};
+
+}  // namespace vram::models

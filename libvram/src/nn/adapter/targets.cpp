@@ -1,0 +1,35 @@
+#include "nn/adapter/targets.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <regex>
+
+namespace vram::nn::adapter {
+namespace {
+
+bool is_attention(std::string_view name) {
+    constexpr std::array<std::string_view, 5> ends{".to_q", ".to_k", ".to_v", ".to_out.0", ".to_qkv_mlp_proj"};
+    return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
+}
+
+bool is_block(std::string_view name) {
+    constexpr std::array<std::string_view, 4> parts{"transformer_blocks.", "single_transformer_blocks.", "blocks.", "layers."};
+    return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
+}  // namespace
+
+std::function<bool(std::string_view)> targets(const std::vector<std::string>& names) {
+    if (names.size() == 1 && names.front() == "attention") return is_attention;
+    if (names.size() == 1 && names.front() == "blocks") return is_block;
+    if (names.size() == 1 && names.front() == "all") return [](std::string_view) { return true; };
+    auto patterns = std::make_shared<std::vector<std::regex>>();
+    for (const std::string& name : names) patterns->emplace_back(name, std::regex::optimize);
+    return [patterns](std::string_view name) {
+        return std::any_of(patterns->begin(), patterns->end(),
+                           [&](const std::regex& pattern) { return std::regex_search(name.begin(), name.end(), pattern); });
+    };
+}
+
+}  // namespace vram::nn::adapter

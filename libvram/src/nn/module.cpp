@@ -1,0 +1,184 @@
+#include "nn/module.hpp"
+
+#include <algorithm>
+
+#include "shadow/checkpoint.hpp"
+#include "shadow/memo.hpp"
+
+namespace vram::nn {
+namespace {
+Tensor value_of(const Parameter* parameter) { return parameter == nullptr ? Tensor() : parameter->value; }
+}  // namespace
+
+Tensor Linear::base(Tensor x) const {
+    if (quantizer != nullptr) return quantizer->forward(*this, std::move(x));
+    return shadow::linear(std::move(x), weight->value, value_of(bias));
+}
+
+Tensor Linear::operator()(Tensor x) const {
+    if (adapter != nullptr) return adapter->forward(*this, std::move(x));
+    return base(std::move(x));
+}
+
+Tensor LayerNorm::operator()(Tensor x) const { return shadow::layer_norm(std::move(x), value_of(weight), value_of(bias)); }
+Tensor RmsNorm::operator()(Tensor x) const { return shadow::rms_norm(std::move(x), value_of(weight)); }
+Tensor GroupNorm::operator()(Tensor x) const {
+    return shadow::group_norm(std::move(x), groups, value_of(weight), value_of(bias));
+}
+Tensor Conv::operator()(Tensor x) const { return shadow::conv(std::move(x), weight->value, value_of(bias), how); }
+Tensor Embedding::operator()(Tensor ids) const { return shadow::embedding(weight->value, std::move(ids)); }
+
+Tensors Caller::operator()(const Block& block, Tensors args) const {
+    return shadow::call(run_, {block.spec, gradient_checkpointing_ ? 1 : 0, &block.trainable}, std::move(args),
+                        [this, &block](const Tensors& inputs) {
+                            if (!gradient_checkpointing_) return block.forward(inputs);
+                            return shadow::checkpoint(run_, [&block](const Tensors& again) { return block.forward(again); }, inputs);
+                        });
+}
+
+Builder Builder::operator[](std::string_view name) const {
+    Builder child = *this;
+    child.prefix_ = qualified(name);
+    return child;
+}
+Builder Builder::operator[](std::int64_t index) const { return (*this)[std::to_string(index)]; }
+
+std::string Builder::qualified(std::string_view name) const {
+    if (prefix_.empty()) return std::string(name);
+    std::string out;
+    out.reserve(prefix_.size() + 1 + name.size());
+    out += prefix_;
+    if (!name.empty()) out += '.';
+    out += name;
+    return out;
+}
+
+void Builder::note(std::initializer_list<std::int64_t> facts) const {
+    if (record_) record_->spec.insert(record_->spec.end(), facts);
+}
+void Builder::note(const Parameter& parameter) const {
+    if (!record_) return;
+    note({static_cast<std::int64_t>(parameter.value.dtype()), parameter.value.requires_grad(), parameter.value.rank()});
+    for (std::int64_t size : parameter.value.sizes()) record_->spec.push_back(size);
+    if (parameter.value.requires_grad()) record_->trainable.push_back(const_cast<Parameter*>(&parameter));
+}
+
+Dtype Builder::dtype_of(std::string_view name) const {
+    const Rules& rules = weights_.rules();
+    if (rules.keep_in_fp32.empty()) return rules.dtype;
+    const std::string full = qualified(name);
+    const bool kept = std::any_of(rules.keep_in_fp32.begin(), rules.keep_in_fp32.end(),
+                                  [&](const std::string& part) { return full.find(part) != std::string::npos; });
+    return kept ? Dtype::f32 : rules.dtype;
+}
+
+Parameter& Builder::make(std::string_view name, const Dims& sizes) const {
+    Parameter& parameter = weights_.base(sizes, dtype_of(name));
+    note(parameter);
+    return parameter;
+}
+
+Parameter& Builder::parameter(std::string_view name, const Dims& sizes) const { return make(name, sizes); }
+
+Parameter& Builder::buffer(std::string_view, const Dims& sizes, Dtype dtype) const {
+    const Rules& rules = weights_.rules();
+    Parameter& buffer = weights_.base(sizes, is_floating(dtype) && rules.keep_in_fp32.empty() ? rules.dtype : dtype, true);
+    note(buffer);
+    return buffer;
+}
+
+Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias) const {
+    const Rules& rules = weights_.rules();
+    Linear linear;
+    linear.weights = &weights_;
+    linear.in = in;
+    linear.out = out;
+    note({1, in, out, bias});
+    const bool named = rules.quantizer != nullptr || rules.adapter != nullptr;
+    const std::string full = named ? qualified(name) : std::string();
+    if (rules.quantizer != nullptr && (!rules.quantizes || rules.quantizes(full))) {
+        linear.quantizer = rules.quantizer;
+        rules.quantizer->build(weights_, linear);
+        for (const Parameter* parameter : linear.stored) note(*parameter);
+    } else {
+        linear.weight = &make(name, {out, in});
+    }
+    if (bias) linear.bias = &make(name, {out});
+    if (rules.adapter != nullptr && rules.adapts && rules.adapts(full)) {
+        linear.adapter = rules.adapter;
+        rules.adapter->build(weights_, linear);
+        ++weights_.adapted_modules;
+        note({2, static_cast<std::int64_t>(rules.rank)});
+        for (const Parameter* parameter : {linear.down, linear.up}) note(*parameter);
+        for (const Parameter* parameter : linear.extra) note(*parameter);
+    }
+    return linear;
+}
+
+LayerNorm Builder::layer_norm(std::string_view name, std::int64_t size, bool affine, bool bias) const {
+    note({3, affine, bias});
+    LayerNorm norm;
+    if (affine) norm.weight = &make(name, {size});
+    if (affine && bias) norm.bias = &make(name, {size});
+    return norm;
+}
+
+RmsNorm Builder::rms_norm(std::string_view name, std::int64_t size, bool affine) const {
+    note({4, affine});
+    RmsNorm norm;
+    if (affine) norm.weight = &make(name, {size});
+    return norm;
+}
+
+GroupNorm Builder::group_norm(std::string_view name, std::int64_t groups, std::int64_t channels) const {
+    note({5, groups});
+    GroupNorm norm;
+    norm.groups = groups;
+    norm.weight = &make(name, {channels});
+    norm.bias = &make(name, {channels});
+    return norm;
+}
+
+Conv Builder::conv(std::string_view name, std::int64_t in, std::int64_t out, const Dims& kernel, const Dims& stride, const Dims& padding,
+                   bool bias) const {
+    note({6, bias});
+    for (const Dims* dims : {&stride, &padding})
+        for (std::int64_t item : *dims) note({item});
+    Conv conv;
+    Dims sizes{out, in};
+    Dims ones;
+    for (std::int64_t side : kernel) {
+        sizes.push_back(side);
+        ones.push_back(1);
+    }
+    conv.weight = &make(name, sizes);
+    if (bias) conv.bias = &make(name, {out});
+    conv.how = {stride, padding, ones, 1};
+    return conv;
+}
+
+Conv Builder::conv2d(std::string_view name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
+                     std::int64_t padding, bool bias) const {
+    return conv(name, in, out, {kernel, kernel}, {stride, stride}, {padding, padding}, bias);
+}
+
+Embedding Builder::embedding(std::string_view name, std::int64_t count, std::int64_t size) const {
+    note({7});
+    Embedding embedding;
+    embedding.weight = &make(name, {count, size});
+    return embedding;
+}
+
+Builder Builder::block(Block&) const {
+    Builder child = *this;
+    child.record_ = std::make_shared<Record>();
+    return child;
+}
+
+void Builder::finish(Block& block, std::string_view class_name, std::initializer_list<std::int64_t> facts) const {
+    note(facts);
+    block.spec = shadow::spec_id(run(), class_name, record_->spec);
+    block.trainable = std::move(record_->trainable);
+}
+
+}  // namespace vram::nn

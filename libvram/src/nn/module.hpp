@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nn/weights.hpp"
+#include "shadow/ops.hpp"
+
+namespace vram::nn {
+
+using shadow::Dims;
+using shadow::Parameter;
+using shadow::Run;
+using shadow::Tensor;
+using shadow::Tensors;
+
+/// nn.Linear as the job made it: plain, quantised, with an adapter. A call holds its argument until it returns.
+class Linear {
+  public:
+    [[nodiscard]] Tensor operator()(Tensor x) const;
+    /// The layer below the adapter.
+    [[nodiscard]] Tensor base(Tensor x) const;
+
+    Weights* weights = nullptr;
+    std::int64_t in = 0, out = 0;
+    Parameter* weight = nullptr;  // [out, in]; null where a quantiser stores it as `codes` and `scale`
+    Parameter* bias = nullptr;    // [out] or null
+    const Quantizer* quantizer = nullptr;
+    std::vector<Parameter*> stored;  // what the quantiser registered, in its own order
+    const AdapterStyle* adapter = nullptr;
+    Parameter* down = nullptr;  // [rank, in]
+    Parameter* up = nullptr;    // [out, rank]
+    std::vector<Parameter*> extra;  // an adapter's buffers
+};
+
+/// nn.LayerNorm over the last dimension, with or without weight and bias.
+class LayerNorm {
+  public:
+    [[nodiscard]] Tensor operator()(Tensor x) const;
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr;
+};
+/// torch.nn.RMSNorm over the last dimension: F.rms_norm, one fused kernel.
+class RmsNorm {
+  public:
+    [[nodiscard]] Tensor operator()(Tensor x) const;
+    Parameter* weight = nullptr;
+};
+class GroupNorm {
+  public:
+    [[nodiscard]] Tensor operator()(Tensor x) const;
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr;
+    std::int64_t groups = 32;
+};
+/// nn.Conv2d, nn.Conv3d: [B, C, (T,) H, W].
+class Conv {
+  public:
+    [[nodiscard]] Tensor operator()(Tensor x) const;
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr;
+    shadow::Conv how;
+};
+class Embedding {
+  public:
+    [[nodiscard]] Tensor operator()(Tensor ids) const;
+    Parameter* weight = nullptr;
+};
+
+/// A module whose calls repeat: a transformer block, a resnet. Two blocks of one `spec` are played alike. A call may be
+/// checkpointed; the block cannot tell.
+class Block {
+  public:
+    Block() = default;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    virtual ~Block() = default;
+    /// Outputs in the order of the Python forward's. `args` are held by the caller until it returns.
+    [[nodiscard]] virtual Tensors forward(const Tensors& args) const = 0;
+
+    std::int32_t spec = -1;                // equal for blocks that are built alike; -1: not known
+    std::vector<Parameter*> trainable;     // in the order of building
+};
+
+/// How the blocks of a model are called: Module.__call__, under gradient checkpointing if the job says so.
+class Caller {
+  public:
+    Caller(Run& run, bool gradient_checkpointing) : run_(run), gradient_checkpointing_(gradient_checkpointing) {}
+    [[nodiscard]] Tensors operator()(const Block& block, Tensors args) const;
+
+  private:
+    Run& run_;
+    bool gradient_checkpointing_;
+};
+
+/// Hands out modules by qualified name and applies the job's rules to them. Names are those of the Python module tree.
+class Builder {
+  public:
+    explicit Builder(Weights& weights) : weights_(weights) {}
+
+    [[nodiscard]] Builder operator[](std::string_view name) const;  ///< the child module of this name
+    [[nodiscard]] Builder operator[](std::int64_t index) const;
+
+    [[nodiscard]] Linear linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias = true) const;
+    [[nodiscard]] LayerNorm layer_norm(std::string_view name, std::int64_t size, bool affine = true, bool bias = true) const;
+    [[nodiscard]] RmsNorm rms_norm(std::string_view name, std::int64_t size, bool affine = true) const;
+    [[nodiscard]] GroupNorm group_norm(std::string_view name, std::int64_t groups, std::int64_t channels) const;
+    /// A square or cubic kernel.
+    [[nodiscard]] Conv conv2d(std::string_view name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1,
+                              std::int64_t padding = 0, bool bias = true) const;
+    [[nodiscard]] Conv conv(std::string_view name, std::int64_t in, std::int64_t out, const Dims& kernel, const Dims& stride,
+                            const Dims& padding, bool bias = true) const;
+    [[nodiscard]] Embedding embedding(std::string_view name, std::int64_t count, std::int64_t size) const;
+    [[nodiscard]] Parameter& parameter(std::string_view name, const Dims& sizes) const;
+    /// A floating buffer in the model's dtype unless the class keeps parts in fp32 (then as built), an integer one as built.
+    [[nodiscard]] Parameter& buffer(std::string_view name, const Dims& sizes, Dtype dtype) const;
+
+    /// Starts a block: what is built through the returned builder becomes its spec and its trainable parameters.
+    [[nodiscard]] Builder block(Block& block) const;
+    /// Ends it. `facts` are what the class's forward depends on besides its modules: heads, head size, flags.
+    void finish(Block& block, std::string_view class_name, std::initializer_list<std::int64_t> facts) const;
+
+    [[nodiscard]] Weights& weights() const noexcept { return weights_; }
+    [[nodiscard]] Run& run() const noexcept { return weights_.run(); }
+    [[nodiscard]] const std::string& name() const noexcept { return prefix_; }
+
+  private:
+    struct Record {
+        std::vector<std::int64_t> spec;
+        std::vector<Parameter*> trainable;
+    };
+    [[nodiscard]] std::string qualified(std::string_view name) const;
+    [[nodiscard]] Dtype dtype_of(std::string_view name) const;
+    [[nodiscard]] Parameter& make(std::string_view name, const Dims& sizes) const;
+    void note(std::initializer_list<std::int64_t> facts) const;
+    void note(const Parameter& parameter) const;
+
+    Weights& weights_;
+    std::string prefix_;
+    std::shared_ptr<Record> record_;
+};
+
+}  // namespace vram::nn

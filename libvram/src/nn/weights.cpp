@@ -1,0 +1,86 @@
+#include "nn/weights.hpp"
+
+namespace vram::nn {
+
+using shadow::Category;
+using shadow::Dims;
+using shadow::Parameter;
+
+Weights::Weights(shadow::Run& run, std::string component, Rules rules)
+    : run_(run), component_(std::move(component)), rules_(std::move(rules)) {}
+
+Parameter& Weights::base(const Dims& sizes, Dtype dtype, bool buffer) {
+    Parameter& parameter = base_.emplace_back();
+    parameter.value = run_.on_cpu(sizes, dtype);
+    parameter.buffer = buffer;
+    if (rules_.train_base && !buffer && is_floating(dtype)) run_.make_leaf(parameter);
+    return parameter;
+}
+
+Parameter& Weights::adapter(const Dims& sizes, Dtype dtype, bool buffer) {
+    Parameter& parameter = adapter_.emplace_back();
+    parameter.value = run_.on_cpu(sizes, dtype);
+    parameter.buffer = buffer;
+    if (!buffer) run_.make_leaf(parameter);
+    return parameter;
+}
+
+void Weights::place(Parameter& parameter, Category category) {
+    if (parameter.value.storage()->slot >= 0) return;
+    const std::uint16_t before = run_.activation_tag;
+    run_.activation_tag = run_.tag(component_, category);
+    shadow::Tensor value = run_.empty(parameter.value.layout(), parameter.buffer ? shadow::Op::buffer : shadow::Op::parameter);
+    run_.activation_tag = before;
+    value.set_node(parameter.value.node(), parameter.value.output_number());
+    parameter.value = std::move(value);
+}
+
+void Weights::base_to_gpu() {
+    for (Parameter& parameter : base_) place(parameter, Category::weights);
+}
+void Weights::adapter_to_gpu() {
+    for (Parameter& parameter : adapter_) place(parameter, Category::adapter);
+}
+void Weights::to_gpu() {
+    base_to_gpu();
+    adapter_to_gpu();
+}
+
+void Weights::to_cpu() {
+    for (std::deque<Parameter>* group : {&base_, &adapter_}) {
+        for (Parameter& parameter : *group) {
+            shadow::Tensor value = run_.on_cpu(parameter.value.sizes(), parameter.value.dtype());
+            value.set_node(parameter.value.node(), parameter.value.output_number());
+            parameter.value = std::move(value);
+        }
+    }
+}
+
+namespace {
+Bytes bytes_of(const std::deque<Parameter>& group) {
+    Bytes total = 0;
+    for (const Parameter& parameter : group) total = checked_add(total, round_up(parameter.value.layout()->bytes, 512));
+    return total;
+}
+std::int64_t count_of(const std::deque<Parameter>& group) {
+    std::int64_t total = 0;
+    for (const Parameter& parameter : group)
+        if (!parameter.buffer) total = checked_add(total, parameter.value.numel());
+    return total;
+}
+}  // namespace
+
+Bytes Weights::base_bytes() const { return bytes_of(base_); }
+Bytes Weights::adapter_bytes() const { return bytes_of(adapter_); }
+std::int64_t Weights::base_parameters() const { return count_of(base_) + replaced_parameters; }
+std::int64_t Weights::adapter_parameters() const { return count_of(adapter_); }
+
+std::vector<Parameter*> Weights::trainable() {
+    std::vector<Parameter*> out;
+    for (std::deque<Parameter>* group : {&base_, &adapter_})
+        for (Parameter& parameter : *group)
+            if (parameter.value.requires_grad()) out.push_back(&parameter);
+    return out;
+}
+
+}  // namespace vram::nn

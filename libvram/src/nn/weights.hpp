@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shadow/run.hpp"
+
+namespace vram::nn {
+
+class Linear;
+
+/// How the linears of a model are stored; nn/quantize has one entry a library and scheme.
+struct Quantizer {
+    std::string_view id;
+    /// Registers what replaces the weight (codes, scales, …) with the builder's owner.
+    void (*build)(class Weights& weights, Linear& linear);
+    shadow::Tensor (*forward)(const Linear& linear, shadow::Tensor x);
+};
+
+/// Whose code wraps an adapted linear; nn/adapter has one entry a style.
+struct AdapterStyle {
+    std::string_view id;
+    /// Registers the adapter's parameters.
+    void (*build)(class Weights& weights, Linear& linear);
+    shadow::Tensor (*forward)(const Linear& linear, shadow::Tensor x);
+};
+
+/// What a job does to the modules of one model, by qualified name: quantise, then adapt. Trainers fill it.
+struct Rules {
+    Dtype dtype = Dtype::bf16;              // of parameters and buffers
+    std::vector<std::string> keep_in_fp32;  // name parts whose parameters stay fp32 (diffusers' _keep_in_fp32_modules)
+    bool train_base = false;                // full fine-tune: every parameter requires grad
+    const Quantizer* quantizer = nullptr;
+    std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
+    const AdapterStyle* adapter = nullptr;
+    std::function<bool(std::string_view)> adapts;     // by qualified name
+    std::int64_t rank = 0;
+    Dtype adapter_dtype = Dtype::bf16;
+};
+
+/// The parameters and buffers of one model, where they are and what they weigh.
+class Weights {
+  public:
+    Weights(shadow::Run& run, std::string component, Rules rules);
+    Weights(const Weights&) = delete;
+    Weights& operator=(const Weights&) = delete;
+
+    [[nodiscard]] shadow::Run& run() const noexcept { return run_; }
+    [[nodiscard]] const Rules& rules() const noexcept { return rules_; }
+    [[nodiscard]] const std::string& component() const noexcept { return component_; }
+
+    /// New parameters start on the CPU, where they cost nothing; `to_gpu` allocates them in the order of their birth.
+    shadow::Parameter& base(const shadow::Dims& sizes, Dtype dtype, bool buffer = false);
+    shadow::Parameter& adapter(const shadow::Dims& sizes, Dtype dtype, bool buffer = false);
+    void to_gpu();
+    void to_cpu();
+    void base_to_gpu();
+    void adapter_to_gpu();
+
+    /// Bytes by storage, rounded to 512, wherever they are.
+    [[nodiscard]] Bytes base_bytes() const;
+    [[nodiscard]] Bytes adapter_bytes() const;
+    [[nodiscard]] std::int64_t base_parameters() const;     ///< buffers not counted; a quantised linear counts its weight
+    [[nodiscard]] std::int64_t adapter_parameters() const;
+    std::int64_t adapted_modules = 0;
+    std::int64_t replaced_parameters = 0;  // elements that a quantiser stores as something else
+
+    [[nodiscard]] std::vector<shadow::Parameter*> trainable();
+    [[nodiscard]] std::deque<shadow::Parameter>& all_base() noexcept { return base_; }
+    [[nodiscard]] std::deque<shadow::Parameter>& all_adapter() noexcept { return adapter_; }
+
+  private:
+    void place(shadow::Parameter& parameter, shadow::Category category);
+
+    shadow::Run& run_;
+    std::string component_;
+    Rules rules_;
+    std::deque<shadow::Parameter> base_, adapter_;
+};
+
+}  // namespace vram::nn

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "shadow/run.hpp"
+#include "vram/job/job.hpp"
+
+namespace vram::run {
+
+/// An optimizer over parameters that require grad, as its Python class plays a step: state that appears in the first one, and
+/// what a step holds for a moment.
+class Optimizer {
+  public:
+    Optimizer(shadow::Run& run, const job::Optimizer& kind, std::vector<shadow::Parameter*> parameters);
+
+    /// Parameters without a gradient are passed over.
+    void step();
+    /// set_to_none=True: the gradients die.
+    void zero_grad();
+    /// Bytes of the state that exists, each storage rounded to 512.
+    [[nodiscard]] Bytes state_bytes() const;
+    /// Bytes of the gradients that exist.
+    [[nodiscard]] Bytes gradient_bytes() const;
+    [[nodiscard]] const std::vector<shadow::Parameter*>& parameters() const noexcept { return parameters_; }
+
+  private:
+    void step_adamw();
+
+    shadow::Run& run_;
+    job::Optimizer kind_;
+    std::vector<shadow::Parameter*> parameters_;
+    std::vector<std::vector<shadow::Tensor>> state_;  // by parameter; empty until its first step
+};
+
+}  // namespace vram::run
