@@ -19,7 +19,13 @@ struct Batch {
 };
 
 // ---- what is trained
+/// Modules by parts of their qualified names: those that hold one of `only`, if there are any, and none of `ignore`.
+struct NameParts {
+    std::vector<std::string> only, ignore;
+    bool operator==(const NameParts&) const = default;
+};
 struct FullFinetune {
+    NameParts names;
     bool operator==(const FullFinetune&) const = default;
 };
 /// Low-rank adapters; `style` says whose code wraps the linears (nn/adapter).
@@ -31,6 +37,7 @@ struct Lora {
     Dtype dtype = Dtype::bf16;
     /// Which modules: "attention", "blocks", "all" (job-file.md §1), or regular expressions on qualified names.
     std::vector<std::string> targets;
+    NameParts names;  // what a trainer leaves of the targets
     bool operator==(const Lora&) const = default;
 };
 using Method = std::variant<FullFinetune, Lora>;

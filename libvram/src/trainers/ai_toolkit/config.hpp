@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "vram/base/diagnostic.hpp"
+#include "vram/base/dtype.hpp"
+#include "vram/base/expected.hpp"
+#include "vram/job/job.hpp"
+
+namespace vram::io {
+struct Document;
+}
+
+namespace vram::trainers::ai_toolkit {
+
+// What an ai-toolkit config says, read as the trainer reads it: its defaults, its older spellings, Python's idea of
+// what is true. Source: toolkit/config_modules.py and jobs/process/BaseSDTrainProcess.py of ai-toolkit 0.12.26
+// (27a03a91, 2026-08-21).
+
+struct NetworkConfig {
+    std::int64_t rank = 4;
+    bool transformer_only = true;  // only modules of the transformer blocks
+    job::NameParts names;          // network_kwargs: only_if_contains, ignore_if_contains
+    bool operator==(const NetworkConfig&) const = default;
+};
+
+struct TrainConfig {
+    Dtype dtype = Dtype::f32;  // of the whole model, the VAE and the text encoders
+    std::int64_t batch_size = 1;
+    std::int64_t gradient_accumulation = 1;
+    bool gradient_checkpointing = true;
+    job::Optimizer optimizer = job::AdamW{};
+    bool ema = false;
+    bool unload_text_encoder = false, cache_text_embeddings = false;
+    bool disable_sampling = false, skip_first_sample = false, force_first_sample = false;
+    bool operator==(const TrainConfig&) const = default;
+};
+
+struct ModelConfig {
+    std::string name_or_path;
+    std::string arch;                            // "flux" or "flex1", as written or as the older flags say
+    bool quantize = false, quantize_te = false;  // quanto's qfloat8
+    bool low_vram = false;
+    job::NameParts names;  // of a full fine-tune: only_if_contains, ignore_if_contains
+    bool operator==(const ModelConfig&) const = default;
+};
+
+/// One dataset at one resolution: a list of resolutions makes one of these for each.
+struct DatasetConfig {
+    Place place;
+    std::string key;  // "config.process[0].datasets[0]"
+    std::string folder;
+    std::int64_t resolution = 512;
+    std::int64_t batch_size = 1;
+    double scale = 1;
+    bool square_crop = false;
+    bool cache_latents = false;  // in memory or on disk
+    bool loads_pixels = false;   // the pixels come along beside cached latents
+    bool operator==(const DatasetConfig&) const = default;
+};
+
+struct SampleItem {
+    std::int64_t width = 512, height = 512, steps = 20;
+    double guidance_scale = 7;
+    double network_multiplier = 1;
+    bool operator==(const SampleItem&) const = default;
+};
+
+struct SampleConfig {
+    std::int64_t sample_every = 100;  // 0: only the baseline and the end
+    std::vector<SampleItem> samples;
+    bool operator==(const SampleConfig&) const = default;
+};
+
+struct Config {
+    bool fine_tune = true;  // no network: the model itself is trained
+    NetworkConfig network;
+    TrainConfig train;
+    ModelConfig model;
+    std::vector<DatasetConfig> datasets;
+    SampleConfig sample;
+    std::vector<SampleItem> first_sample;  // rendered once before the baseline, where the file asks for it
+    bool operator==(const Config&) const = default;
+};
+
+/// Whether this is a config of ai-toolkit, of whatever job type: `job` and `config.process`.
+[[nodiscard]] bool recognises(const io::Document& document);
+
+/// Reads the job's one training process. All complaints come at once; what is no reason to stop goes to `notes`.
+///
+/// Unknown keys are warnings, as the trainer ignores them, but for a near miss of a key that moves memory, which is an
+/// error. Options that are understood and not modelled are `unsupported`: the verdict is then cannot_say. A null is no
+/// key at the level of the process (its get_conf says so) and the value None inside a section.
+[[nodiscard]] expected<Config> read_config(const io::Document& document, Diagnostics& notes);
+
+}  // namespace vram::trainers::ai_toolkit

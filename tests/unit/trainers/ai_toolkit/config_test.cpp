@@ -1,0 +1,245 @@
+#include "trainers/ai_toolkit/config.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "vram/io/document.hpp"
+
+using namespace vram;
+using namespace vram::trainers;
+
+namespace {
+
+// A job that says nothing but what it must.
+const std::string head =
+    "job: extension\n"
+    "config:\n"
+    "  name: cat\n"
+    "  process:\n"
+    "    - type: sd_trainer\n";
+const std::string datasets = "      datasets: [{folder_path: images}]\n";
+const std::string network = "      network: {type: lora, linear: 16}\n";
+const std::string flowmatch = "      train: {noise_scheduler: flowmatch}\n";
+const std::string model = "      model: {name_or_path: black-forest-labs/FLUX.1-dev, is_flux: true}\n";
+std::string with(const std::string& train) {
+    return head + network + datasets + "      train: {noise_scheduler: flowmatch, " + train + "}\n" + model;
+}
+
+struct Read {
+    expected<ai_toolkit::Config> config;
+    Diagnostics notes;
+};
+Read read(const std::string& text, io::Format format = io::Format::yaml) {
+    const expected<io::Document> document = io::read(text, "job.yaml", format);
+    REQUIRE(document);
+    Diagnostics notes;
+    expected<ai_toolkit::Config> config = ai_toolkit::read_config(*document, notes);
+    return {std::move(config), std::move(notes)};
+}
+ai_toolkit::Config good(const std::string& text) {
+    Read out = read(text);
+    if (!out.config) FAIL(to_text(out.config.error().front()));
+    return *out.config;
+}
+
+}  // namespace
+
+TEST_CASE("ai-toolkit: what a file does not say is what the trainer takes") {
+    const ai_toolkit::Config config = good(head + datasets + "      model: {name_or_path: a, arch: flux}\n");
+    CHECK(config.fine_tune);
+    CHECK(config.train.dtype == Dtype::f32);
+    CHECK(config.train.gradient_checkpointing);
+    CHECK(config.train.batch_size == 1);
+    CHECK(std::holds_alternative<job::AdamW>(config.train.optimizer));
+    CHECK_FALSE(config.model.quantize);
+    CHECK_FALSE(config.train.skip_first_sample);
+    CHECK(config.datasets.size() == 1);
+    CHECK(config.datasets[0].resolution == 512);
+    CHECK_FALSE(config.datasets[0].cache_latents);
+    CHECK(config.sample.sample_every == 100);
+    CHECK(good(head + "      network: {}\n" + datasets + model).network.rank == 4);
+}
+
+TEST_CASE("ai-toolkit: a value is read as Python reads it") {
+    struct Case {
+        const char* why;
+        std::string text;
+        bool (*holds)(const ai_toolkit::Config&);
+    };
+    using C = const ai_toolkit::Config&;
+    for (const Case& c : {
+             Case{"null inside a section is None, which is false", with("gradient_checkpointing: null"),
+                  [](C x) { return !x.train.gradient_checkpointing; }},
+             Case{"null of the process is no key", head + "      network: null\n" + datasets + model,
+                  [](C x) { return x.fine_tune; }},
+             Case{"a number is a flag", with("skip_first_sample: 1"), [](C x) { return x.train.skip_first_sample; }},
+             Case{"quantize_te follows quantize",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true}\n",
+                  [](C x) { return x.model.quantize_te; }},
+             Case{"but for what it says itself",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, quantize_te: false}\n",
+                  [](C x) { return x.model.quantize && !x.model.quantize_te; }},
+             Case{"rank wins over linear", head + "      network: {rank: 8, linear: 16}\n" + datasets + model,
+                  [](C x) { return x.network.rank == 8; }},
+             Case{"a null rank is none", head + "      network: {rank: null, linear: 16}\n" + datasets + model,
+                  [](C x) { return x.network.rank == 16; }},
+             Case{"a tag behind the architecture is dropped",
+                  head + datasets + "      model: {name_or_path: a, arch: 'flux:dev'}\n",
+                  [](C x) { return x.model.arch == "flux"; }},
+             Case{"a resolution of its own dataset for each in the list",
+                  head + "      datasets: [{folder_path: i, resolution: [512, 768]}]\n" + model,
+                  [](C x) { return x.datasets.size() == 2 && x.datasets[1].resolution == 768; }},
+             Case{"a dataset's own batch size", head + "      datasets: [{folder_path: i, batch_size: 3}]\n" + model,
+                  [](C x) { return x.datasets[0].batch_size == 3; }},
+             Case{"[name] is the job's", head + "      datasets: [{folder_path: 'in/[name]'}]\n" + model,
+                  [](C x) { return x.datasets[0].folder == "in/cat"; }},
+             Case{"dataset_path wins", head + "      datasets: [{folder_path: a, dataset_path: b}]\n" + model,
+                  [](C x) { return x.datasets[0].folder == "b"; }},
+             Case{"augmented pixels are not cached",
+                  head + "      datasets: [{folder_path: a, cache_latents: true, augments: [x]}]\n" + model,
+                  [](C x) { return !x.datasets[0].cache_latents; }},
+             Case{"ema needs use_ema", with("ema_config: {ema_decay: 0.9}"), [](C x) { return !x.train.ema; }},
+             Case{"1e-4 is a number", with("lr: 1e-4, optimizer: AdamW8bit"),
+                  [](C x) { return std::holds_alternative<job::AdamW8bit>(x.train.optimizer); }},
+             Case{"caching in every dataset is caching",
+                  head + "      datasets: [{folder_path: a, cache_text_embeddings: true}]\n" + model,
+                  [](C x) { return x.train.cache_text_embeddings; }},
+         }) {
+        CAPTURE(c.why);
+        CHECK(c.holds(good(c.text)));
+    }
+}
+
+TEST_CASE("ai-toolkit: samples come from prompts, from samples, and from flags in a prompt") {
+    const std::string text = head + datasets + model +
+                             "      sample:\n"
+                             "        width: 1030\n"
+                             "        prompts: ['a cat', 'a dog --w 768 --h 1344 --s 4 --cfg 2.5', null]\n";
+    const ai_toolkit::Config config = good(text);
+    REQUIRE(config.sample.samples.size() == 2);
+    CHECK(config.sample.samples[0] == ai_toolkit::SampleItem{1024, 512, 20, 7, 1});
+    CHECK(config.sample.samples[1] == ai_toolkit::SampleItem{768, 1344, 4, 2.5, 1});
+    const ai_toolkit::Config second =
+        good(head + datasets + model +
+             "      sample: {width: 640, prompts: [a, b], samples: [{prompt: x, height: 768, guidance_scale: 3}]}\n");
+    REQUIRE(second.sample.samples.size() == 1);
+    CHECK(second.sample.samples[0] == ai_toolkit::SampleItem{640, 768, 20, 3, 1});
+}
+
+TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
+    struct Case {
+        const char* why;
+        std::string text;
+        Problem problem;
+        const char* key;
+        std::int32_t line;
+    };
+    for (const Case& c : {
+             Case{"a near miss of a key that moves memory", with("gradient_checkpoint: true"), Problem::unknown_key,
+                  "config.process[0].train.gradient_checkpoint", 8},
+             Case{"another architecture", head + datasets + "      model: {name_or_path: a, arch: wan21}\n",
+                  Problem::unsupported, "config.process[0].model.arch", 7},
+             Case{"and by its older flag", head + datasets + "      model: {name_or_path: a, is_xl: true}\n",
+                  Problem::unsupported, "config.process[0].model.is_xl", 7},
+             Case{"neither is sd1", head + datasets + "      model: {name_or_path: a}\n", Problem::unsupported,
+                  "config.process[0].model.name_or_path", 7},
+             Case{"another optimizer of the trainer", with("optimizer: prodigy"), Problem::unsupported,
+                  "config.process[0].train.optimizer", 8},
+             Case{"none of its optimizers", with("optimizer: adamw8bits"), Problem::bad_value,
+                  "config.process[0].train.optimizer", 8},
+             Case{"an option of the optimizer", with("optimizer_params: {amsgrad: true}"), Problem::unsupported,
+                  "config.process[0].train.optimizer_params.amsgrad", 8},
+             Case{"a way to quantise",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: uint4}\n",
+                  Problem::unsupported, "config.process[0].model.qtype", 7},
+             Case{"a recovery adapter",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: 'uint3|x'}\n",
+                  Problem::unsupported, "config.process[0].model.qtype", 7},
+             Case{"LoKr", head + "      network: {type: lokr}\n" + datasets + model, Problem::unsupported,
+                  "config.process[0].network.type", 6},
+             Case{"two accumulations", with("gradient_accumulation: 2, gradient_accumulation_steps: 2"),
+                  Problem::conflict, "config.process[0].train.gradient_accumulation_steps", 8},
+             Case{"caching here and not there",
+                  head + "      datasets: [{folder_path: a, cache_text_embeddings: true}, {folder_path: b}]\n" + model,
+                  Problem::conflict, "config.process[0].datasets", 6},
+             Case{"a second graph", with("diff_output_preservation: true"), Problem::unsupported,
+                  "config.process[0].train.diff_output_preservation", 8},
+             Case{"a batch that is a text", with("batch_size: '2'"), Problem::wrong_type,
+                  "config.process[0].train.batch_size", 8},
+             Case{"a dtype of nobody", with("dtype: bf8"), Problem::bad_value, "config.process[0].train.dtype", 8},
+             Case{"no datasets", head + model, Problem::missing_key, "config.process[0].datasets", 5},
+             Case{"no model", head + datasets, Problem::missing_key, "config.process[0].model.name_or_path", 0},
+             Case{"another job", "job: extract\nconfig: {name: a, process: [{type: locon}]}\n", Problem::unsupported,
+                  "job", 1},
+             Case{"another process", "job: extension\nconfig: {name: a, process: [{type: concept_slider}]}\n",
+                  Problem::unsupported, "config.process[0].type", 2},
+         }) {
+        CAPTURE(c.why);
+        const Read out = read(c.text);
+        REQUIRE_FALSE(out.config);
+        CAPTURE(to_text(out.config.error().front()));
+        CHECK(out.config.error().size() == 1);
+        CHECK(out.config.error().front().problem == c.problem);
+        CHECK(out.config.error().front().key == c.key);
+        CHECK(out.config.error().front().place.line == c.line);
+    }
+    const Read many = read(with("batch_size: 0, optimizer: lion, do_cfg: true, gradient_checkpointin: false"));
+    REQUIRE_FALSE(many.config);
+    CHECK(many.config.error().size() == 4);
+    CHECK(many.config.error().back().nearest == "gradient_checkpointing");
+}
+
+TEST_CASE("ai-toolkit: what the trainer ignores is a warning, what is too small to play a note") {
+    struct Case {
+        const char* why;
+        std::string text;
+        Severity severity;
+        Problem problem;
+        const char* key;
+        const char* nearest;
+    };
+    for (const Case& c : {
+             Case{"a key of nobody", with("favourite_colour: red"), Severity::warning, Problem::unknown_key,
+                  "config.process[0].train.favourite_colour", ""},
+             Case{"a near miss of a key that moves nothing", with("weight_jiter: 1"), Severity::warning,
+                  Problem::unknown_key, "config.process[0].train.weight_jiter", "weight_jitter"},
+             Case{"a key of another section",
+                  head + datasets + flowmatch +
+                      "      model: {name_or_path: a, arch: flux, gradient_checkpointing: true}\n",
+                  Severity::warning, Problem::unknown_key, "config.process[0].model.gradient_checkpointing",
+                  "train.gradient_checkpointing"},
+             Case{"a text is true", with("disable_sampling: 'false'"), Severity::warning, Problem::wrong_type,
+                  "config.process[0].train.disable_sampling", "false"},
+             Case{"the older accumulation", with("gradient_accumulation_steps: 4"), Severity::warning,
+                  Problem::unsupported, "config.process[0].train.gradient_accumulation_steps", "gradient_accumulation"},
+             Case{"a latent or two", with("noise_offset: 0.1"), Severity::note, Problem::unsupported,
+                  "config.process[0].train.noise_offset", ""},
+         }) {
+        CAPTURE(c.why);
+        const Read out = read(c.text);
+        CHECK(out.config);
+        REQUIRE(out.notes.size() == 1);
+        CHECK(out.notes[0].severity == c.severity);
+        CHECK(out.notes[0].problem == c.problem);
+        CHECK(out.notes[0].key == c.key);
+        CHECK(out.notes[0].nearest == c.nearest);
+    }
+    CHECK(read(with("noise_offset: 0.0, do_cfg: false, validation_config: null")).notes.empty());
+}
+
+TEST_CASE("ai-toolkit: JSON is read like YAML, and knows itself") {
+    const std::string text =
+        R"({"job": "extension", "config": {"name": "x", "process": [{"type": "ui_trainer", "network": {"type": "lora", "linear": 32},
+            "datasets": [{"folder_path": "i", "resolution": [1024]}], "train": {"dtype": "bf16", "noise_scheduler": "flowmatch"},
+            "model": {"name_or_path": "ostris/Flex.1-alpha", "arch": "flex1"}}]}})";
+    Read out = read(text, io::Format::json);
+    REQUIRE(out.config);
+    CHECK(out.notes.empty());
+    CHECK(out.config->model.arch == "flex1");
+    CHECK(out.config->network.rank == 32);
+    CHECK(ai_toolkit::recognises(*io::read(text, "x.json", io::Format::json)));
+    CHECK_FALSE(ai_toolkit::recognises(*io::read("vramest: 1\ntrainer: torch\n", "job.yaml", io::Format::yaml)));
+}
