@@ -31,7 +31,7 @@ Tensors rotary_pos_embed_1d(Tensor positions_in, std::int64_t size, Dtype freqs_
     Run& run = positions.run();
     Tensor freqs = div_scalar(arange(run, size / 2, freqs_dtype));
     freqs = scalar_pow(std::move(freqs));
-    freqs = div_scalar(mul_scalar(reciprocal(std::move(freqs))));
+    freqs = div_scalar(rdiv_scalar(std::move(freqs)));
     freqs = outer(positions, std::move(freqs));
     Tensor freqs_cos = repeat_interleave(cos(freqs), 2, 1);
     freqs_cos = to_float(std::move(freqs_cos));

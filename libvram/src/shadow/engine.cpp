@@ -52,7 +52,7 @@ class Engine {
             held = std::move(grad);
             return;
         }
-        if (held.layout()->dense && held.storage()->refs == 1) return;  // held.add_(grad)
+        if (held.layout()->dense && held.storage()->refs == 1 && !held.is_view()) return;  // held.add_(grad)
         const std::array<LayoutRef, 2> both{held.layout(), grad.layout()};
         held = run_.empty(run_.layouts.elementwise(both, held.dtype()), Op::accumulate);
     }
@@ -149,9 +149,10 @@ class Engine {
 void engine_add(Engine& engine, Node& node, std::int32_t input, Tensor grad) { engine.add(node, input, std::move(grad)); }
 
 void Run::backward(const Tensor& loss) {
-    // torch.autograd.backward makes the first gradient: ones_like(loss).
+    // torch.autograd.backward makes the first gradient, ones_like(loss), and holds it until the engine is done.
+    const Tensor ones = empty_like(loss, Op::ones);
     Tensors grads;
-    grads.push_back(empty_like(loss, Op::ones));
+    grads.push_back(ones);
     backward(std::span<const Tensor>(&loss, 1), std::move(grads));
 }
 

@@ -48,6 +48,7 @@ void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, s
 [[nodiscard]] Tensor rsub_scalar(Tensor x, bool fractional = false);  ///< number - x
 [[nodiscard]] Tensor mul_scalar(Tensor x, bool fractional = true);
 [[nodiscard]] Tensor div_scalar(Tensor x);
+[[nodiscard]] Tensor rdiv_scalar(Tensor x);                           ///< number / x: reciprocal, then a product
 /// In place: no allocation, `a` gets the history.
 void add_(Tensor& a, Tensor b);
 void add_scalar_(Tensor& a);
@@ -117,7 +118,8 @@ struct Conv {
 [[nodiscard]] Tensor mse_loss(Tensor input, Tensor target);
 
 /// What autocast makes of an argument of an op on its lower-precision or fp32 list; `x` itself when autocast is off.
-/// Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
+/// An op's arguments are cast from the last to the first: torch's wrapper casts them in a call's argument list, which GCC
+/// evaluates from the right. Source: aten/src/ATen/autocast_mode.cpp, cached_cast; autocast_mode.h, WrapFunction_.
 [[nodiscard]] Tensor autocast_lower(Tensor x);
 [[nodiscard]] Tensor autocast_fp32(Tensor x);
 

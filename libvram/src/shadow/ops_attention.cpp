@@ -44,7 +44,9 @@ void flash_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const StorageRef copy_grad = copy(grads[0]), copy_out = copy(attention);
     const auto like = [&](const Tensor& x) {
         const Tensor wide = transpose(x.detach(), 1, 2);
-        return transpose(run.empty_like(wide, Op::flash_attention_backward), 1, 2);
+        // transposed inside the kernel, so no view as autograd sees it
+        const Tensor made = run.empty_like(wide, Op::flash_attention_backward);
+        return Tensor(made.storage_ref(), transpose(made, 1, 2).layout());
     };
     Tensor grad_q = like(q), grad_k = like(k), grad_v = like(v);
     const std::int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), head = q.size(3);
@@ -100,8 +102,8 @@ void efficient_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const StorageRef copy = wide_grad.contiguous() ? StorageRef()
                                                    : run.scratch(checked_mul(wide_grad.numel(), size_of(wide_grad.dtype())), Op::contiguous_copy);
     const auto like = [&](const Tensor& x) {
-        Tensor wide = run.empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.dtype(), Op::efficient_attention_backward);
-        return transpose(std::move(wide), 1, 2);
+        const Tensor wide = run.empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.dtype(), Op::efficient_attention_backward);
+        return Tensor(wide.storage_ref(), transpose(wide, 1, 2).layout());
     };
     Tensor grad_q = like(q), grad_k = like(k), grad_v = like(v);
     const StorageRef delta = run.scratch(checked_mul(4 * q.size(0) * q.size(1), q.size(2)), Op::attention_workspace);
@@ -175,9 +177,9 @@ Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
 }  // namespace
 
 Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool) {
-    Tensor q = autocast_lower(std::move(q_in)), k = autocast_lower(std::move(k_in)), v = autocast_lower(std::move(v_in));
     Tensor mask = std::move(mask_in);
     if (mask.defined() && mask.dtype() != Dtype::boolean) mask = autocast_lower(std::move(mask));
+    Tensor v = autocast_lower(std::move(v_in)), k = autocast_lower(std::move(k_in)), q = autocast_lower(std::move(q_in));
     Run& run = q.run();
     const std::int64_t head = q.size(-1);
     switch (choose(run, q, k, v, mask.defined())) {

@@ -79,7 +79,7 @@ void pad_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 }  // namespace
 
 Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
-    Tensor x = autocast_lower(std::move(x_in)), weight = autocast_lower(std::move(weight_in)), bias = autocast_lower(std::move(bias_in));
+    Tensor bias = autocast_lower(std::move(bias_in)), weight = autocast_lower(std::move(weight_in)), x = autocast_lower(std::move(x_in));
     Run& run = x.run();
     if (x.size(1) != weight.size(1) * how.groups) throw std::logic_error("conv: the input's channels do not fit the weight");
     run.op = Op::conv;

@@ -7,7 +7,9 @@ namespace {
 
 enum class Keeps : std::uint8_t { nothing, input, output };
 
-// ---- what a backward allocates: one tensor like the incoming gradient, or a known number of temporaries
+// ---- what a backward allocates: one tensor like the incoming gradient, or a known number of temporaries.
+// Gradients of several inputs are made in the alphabetical order of the inputs' names (`other` before `self`), as the code
+// generator sorts them. Source: tools/autograd/load_derivatives.py, sorted(defn.keys()).
 
 Tensor fresh(const Tensor& grad, Op op) { return grad.run().empty_like(grad, op); }
 Tensor joined(const Tensor& a, const Tensor& b, Op op) {
@@ -112,8 +114,8 @@ void sub_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
 void mul_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor other = run.unpack(node.saved[0]);
     const Tensor self = run.unpack(node.saved[1]);
-    if (node.needs(0)) out[0] = joined(grads[0], other, Op::mul);
     if (node.needs(1)) out[1] = joined(grads[0], self, Op::mul);
+    if (node.needs(0)) out[0] = joined(grads[0], other, Op::mul);
 }
 void scale_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     static_cast<void>(run.unpack(node.saved[0]));
@@ -123,18 +125,18 @@ void scale_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 void div_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor other = run.unpack(node.saved[0]);
     const Tensor self = run.unpack(node.saved[1]);
-    if (node.needs(0)) out[0] = joined(grads[0], other, Op::div);
     if (node.needs(1)) {
         const Tensor negative = fresh(grads[0], Op::neg);
         Tensor quotient = joined(self, other, Op::div);
         quotient = joined(quotient, other, Op::div);
         out[1] = joined(negative, quotient, Op::mul);
     }
+    if (node.needs(0)) out[0] = joined(grads[0], other, Op::div);
 }
 void where_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor condition = run.unpack(node.saved[0]);
-    if (node.needs(0)) out[0] = fresh(grads[0], Op::where);
     if (node.needs(1)) out[1] = fresh(grads[0], Op::where);
+    if (node.needs(0)) out[0] = fresh(grads[0], Op::where);
 }
 
 }  // namespace
@@ -272,6 +274,11 @@ Tensor rsqrt(Tensor x_in) {
 Tensor reciprocal(Tensor x_in) {
     Tensor x = autocast_fp32(std::move(x_in));
     return unary(x, Op::div, Keeps::output, reciprocal_backward, with_number(x.dtype(), true));
+}
+// Tensor.__rtruediv__ is Python, so x is held through both.
+Tensor rdiv_scalar(Tensor x_in) {
+    const Tensor x = std::move(x_in);
+    return mul_scalar(reciprocal(x));
 }
 Tensor sqrt(Tensor x_in) {
     Tensor x = std::move(x_in);

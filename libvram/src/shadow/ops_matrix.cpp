@@ -6,7 +6,8 @@
 namespace vram::shadow {
 namespace {
 
-// addmm / mm over rows: edges are {bias, x, weight}. Source: derivatives.yaml, addmm: self, mat1, mat2 in this order.
+// addmm / mm over rows: edges are {bias, x, weight}. addmm makes mat1's gradient first, mm that of mat2: in the alphabetical order
+// of their arguments' names (see ops_elementwise.cpp).
 void linear_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const std::int64_t out_features = node.outputs[0]->sizes[node.outputs[0]->rank() - 1];
     Tensor grad = reshape(std::move(grads[0]), {-1, out_features});
@@ -14,12 +15,17 @@ void linear_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor x = run.unpack(node.saved[0]);
     const Tensor weight = run.unpack(node.saved[1]);
     run.gemm();
-    if (node.needs(0)) out[0] = grad;
+    const bool addmm = node.numbers[0] != 0;
+    const auto weight_gradient = [&] {
+        if (node.needs(2)) out[2] = run.empty({out_features, x.size(-1)}, grad.dtype(), Op::mm);
+    };
+    if (!addmm) weight_gradient();
     if (node.needs(1)) {
         Tensor rows = run.empty({grad.size(0), weight.size(1)}, grad.dtype(), Op::mm);
-        out[1] = view(std::move(rows), node.meta[0]->sizes);
+        out[1] = node.meta[0]->rank() == 2 ? std::move(rows) : view(std::move(rows), node.meta[0]->sizes);
     }
-    if (node.needs(2)) out[2] = run.empty({out_features, x.size(-1)}, grad.dtype(), Op::mm);
+    if (addmm) weight_gradient();
+    if (node.needs(0)) out[0] = grad;
     grads.push_back(std::move(grad));
 }
 
@@ -38,8 +44,8 @@ void bmm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor self = run.unpack(node.saved[1]);
     run.gemm();
     const Tensor& grad = grads[0];
-    if (node.needs(0)) out[0] = run.empty({grad.size(0), grad.size(1), other.size(1)}, grad.dtype(), Op::bmm);
     if (node.needs(1)) out[1] = run.empty({grad.size(0), self.size(2), grad.size(2)}, grad.dtype(), Op::bmm);
+    if (node.needs(0)) out[0] = run.empty({grad.size(0), grad.size(1), other.size(1)}, grad.dtype(), Op::bmm);
 }
 
 // a [B, M, K] x b [B, K, N]
@@ -61,9 +67,9 @@ Tensor bmm(Tensor a_in, Tensor b_in) {
 }  // namespace
 
 Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
-    Tensor x = autocast_lower(std::move(x_in));
+    Tensor bias = autocast_lower(std::move(bias_in));  // the last argument first, see autocast_lower
     Tensor weight = autocast_lower(std::move(weight_in));
-    Tensor bias = autocast_lower(std::move(bias_in));
+    Tensor x = autocast_lower(std::move(x_in));
     Run& run = x.run();
     if (x.size(-1) != weight.size(1)) throw std::logic_error("linear: the input's last dimension is not in_features");
     Dims sizes = x.sizes();
@@ -86,6 +92,7 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     const Tensor& source = copied ? rows : x;
     NodeRef node = run.record(Op::addmm, linear_backward, {&bias, &source, &weight});
     if (node) {
+        node->numbers[0] = bias.defined();
         node->meta.push_back(source.layout()->rank() == 1 ? rows.layout() : source.layout());
         if (node->needs(2)) run.save(*node, rows); else run.save_nothing(*node);
         if (node->needs(1)) run.save(*node, weight); else run.save_nothing(*node);
@@ -98,8 +105,8 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
 }
 
 Tensor matmul(Tensor a_in, Tensor b_in) {
-    Tensor a = autocast_lower(std::move(a_in));
     Tensor b = autocast_lower(std::move(b_in));
+    Tensor a = autocast_lower(std::move(a_in));
     if (a.rank() < 2 || b.rank() < 2) throw std::logic_error("matmul: of vectors");
     if (b.rank() == 2) return linear(std::move(a), transpose(std::move(b), 0, 1), {});
     // Batches that broadcast are expanded, then folded into one dimension: copies where strides do not allow a view.

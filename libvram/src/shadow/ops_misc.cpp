@@ -124,12 +124,15 @@ Tensor sum_all(Tensor x_in) {
 Tensor sum_to(Tensor x_in, const Dims& sizes) {
     const Tensor x = std::move(x_in);
     if (x.sizes() == sizes) return x;
-    // One sum over all broadcast dimensions; leading ones are only viewed away.
+    // One sum over all broadcast dimensions, leading ones even of size 1; these are then viewed away.
+    // Source: aten/src/ATen/ExpandUtils.h, _sum_to.
     const int extra = x.rank() - sizes.rank();
-    bool reduces = false;
-    for (int i = 0; i < x.rank(); ++i) reduces = reduces || (x.size(i) != 1 && (i < extra || sizes[i - extra] == 1));
-    if (!reduces) return view(x.detach(), sizes);
-    return x.run().empty(sizes, x.dtype(), Op::sum);
+    bool reduces = extra > 0;
+    for (int i = extra; i < x.rank(); ++i) reduces = reduces || (x.size(i) != 1 && sizes[i - extra] == 1);
+    if (!reduces) return x;
+    Tensor out = x.run().empty(sizes, x.dtype(), Op::sum);
+    if (extra > 0) out.set_view();
+    return out;
 }
 
 Tensor softmax(Tensor x_in, std::optional<Dtype> dtype) {
@@ -232,7 +235,7 @@ Tensor repeat(Tensor x_in, Dims times) {
 Tensor arange(Run& run, std::int64_t count, Dtype dtype) { return run.empty({count}, dtype, Op::arange); }
 
 Tensor mse_loss(Tensor input_in, Tensor target_in) {
-    Tensor input = autocast_fp32(std::move(input_in)), target = autocast_fp32(std::move(target_in));
+    Tensor target = autocast_fp32(std::move(target_in)), input = autocast_fp32(std::move(input_in));
     Run& run = input.run();
     run.op = Op::mse_loss;
     NodeRef node = run.record(Op::mse_loss, mse_backward, {&input, &target});

@@ -92,7 +92,9 @@ Tensor Run::empty_like(const Tensor& tensor, Op who) { return empty_like(tensor,
 Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who) { return empty(layouts.like(tensor.layout(), dtype), who); }
 Tensor Run::on_cpu(const Dims& sizes, Dtype dtype) { return {StorageRef(host_), layouts.contiguous(sizes, dtype)}; }
 Tensor Run::view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides) {
-    return {tensor.storage_ref(), layouts.intern(sizes, strides, tensor.dtype())};
+    Tensor view(tensor.storage_ref(), layouts.intern(sizes, strides, tensor.dtype()));
+    view.set_view();
+    return view;
 }
 
 std::uint16_t Run::tag(std::string_view component, Category category) {

@@ -88,12 +88,16 @@ class Tensor {
     }
     /// The same storage and layout without history.
     [[nodiscard]] Tensor detach() const { return {storage_, layout_}; }
+    /// Whether a view op made it: then torch's view metadata holds the base too, and nobody may add into it in place.
+    [[nodiscard]] bool is_view() const noexcept { return view_; }
+    void set_view() noexcept { view_ = true; }
 
   private:
     StorageRef storage_;
     LayoutRef layout_ = nullptr;
     NodeRef node_;
     int output_ = 0;
+    bool view_ = false;
 };
 
 }  // namespace vram::shadow

@@ -112,7 +112,8 @@ class Loop {
         {
             const shadow::PhaseScope load(run_, "load");
             facts_.phases.push_back({"load", "load", {}, 0, 0});
-            weights_.to_gpu();
+            load_weights();
+            const shadow::StageScope stage(run_, "inputs");
             inputs = make(run_, model_->inputs(request), shadow::Op::input);
         }
         tell_inputs(request, inputs, {});
@@ -137,11 +138,13 @@ class Loop {
         {
             const shadow::PhaseScope load(run_, "load");
             facts_.phases.push_back({"load", "load", {}, 0, 0});
-            weights_.to_gpu();
+            load_weights();
             if (training.ema) {
+                const shadow::StageScope stage(run_, "ema");
                 const shadow::ComponentScope scope(run_, component_, Category::ema);
                 for (const shadow::Parameter* parameter : optimizer.parameters()) ema.push_back(run_.empty_like(parameter->value, shadow::Op::clone));
             }
+            const shadow::StageScope stage(run_, "inputs");
             inputs = make(run_, model_->inputs(first), shadow::Op::input);
             targets = make(run_, target_values(first), shadow::Op::target);
         }
@@ -172,6 +175,11 @@ class Loop {
     }
 
   private:
+    void load_weights() {
+        const shadow::StageScope stage(run_, "weights");
+        weights_.to_gpu();
+    }
+
     std::vector<Value> target_values(const Request& request) const {
         std::vector<Value> out;
         for (const shadow::Dims& shape : model_->outputs(request)) out.push_back({"target", shape, job_.dtype});
