@@ -231,21 +231,26 @@ Usage sum(const Trace& trace) {
     std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
     const auto count = static_cast<std::int64_t>(trace.events.size());
     const Event* const events = trace.events.data();
+    // Marks are rare: between two of them everything stays in registers.
     for (std::int64_t i = 0; i < count; ++i) {
-        const Event& event = events[i];
-        if (event.kind <= EventKind::free) [[likely]] {
+        Bytes tensors = window.tensors, peak = window.tensors_peak;
+        std::int64_t peak_event = window.tensors_peak_event;
+        for (; i < count && events[i].kind != EventKind::mark; ++i) {
+            const Event& event = events[i];
+            if (event.kind == EventKind::retag) [[unlikely]] continue;
             Bytes& size = sizes[static_cast<std::size_t>(event.slot)];
             const Bytes fresh = rounded(event.bytes) & -static_cast<Bytes>(event.kind == EventKind::alloc);
-            window.tensors += fresh - size;
+            tensors += fresh - size;
             size = fresh;
-            if (window.tensors > window.tensors_peak) {
-                window.tensors_peak = window.tensors;
-                window.tensors_peak_event = i;
-            }
-        } else if (event.kind == EventKind::mark) {
-            const Mark& mark = trace.marks[static_cast<std::size_t>(event.slot)];
-            if (mark.kind != MarkKind::empty_cache) recorder.pass(mark, i, window);
+            peak_event = tensors > peak ? i : peak_event;
+            peak = std::max(peak, tensors);
         }
+        window.tensors = tensors;
+        window.tensors_peak = peak;
+        window.tensors_peak_event = peak_event;
+        if (i == count) break;
+        const Mark& mark = trace.marks[static_cast<std::size_t>(events[i].slot)];
+        if (mark.kind != MarkKind::empty_cache) recorder.pass(mark, i, window);
     }
     return recorder.finish(window);
 }
