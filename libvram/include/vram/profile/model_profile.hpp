@@ -70,6 +70,7 @@ struct Passport {
 ///     defaults: {resolution: 1024, frames: 1, text_tokens: 512}
 ///     divisible_by: 16               # width and height, in pixels; 1 if absent
 ///     frame_step: 0                  # frames are n · step + 1; 0, or absent: a single frame
+///     reference_images: false        # edit models: takes pictures beside the prompt
 ///     keep_in_fp32: []               # name parts, as the class's _keep_in_fp32_modules
 ///     config: {num_layers: 19, num_single_layers: 38, axes_dims_rope: [16, 56, 56]}
 struct ModelProfile {
@@ -79,6 +80,7 @@ struct ModelProfile {
     Passport checked;
     Defaults defaults;
     std::int64_t divisible_by = 1, frame_step = 0;
+    bool reference_images = false;
     std::vector<std::string> keep_in_fp32;
     Config config;
     bool operator==(const ModelProfile&) const = default;

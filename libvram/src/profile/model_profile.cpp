@@ -1,0 +1,109 @@
+#include "vram/profile/model_profile.hpp"
+
+#include <algorithm>
+
+#include "vram/io/document.hpp"
+#include "vram/io/fields.hpp"
+
+namespace vram::profile {
+namespace {
+
+std::string_view stem_of(std::string_view file_name) {
+    file_name.remove_prefix(file_name.find_last_of('/') + 1);  // npos + 1 is 0
+    return file_name.substr(0, file_name.rfind('.'));
+}
+
+Config::Value read_list(io::Fields& fields, std::string_view key, const io::List& list) {
+    std::vector<std::int64_t> numbers;
+    std::vector<std::string> texts;
+    for (const io::Node& item : list) {
+        if (const std::int64_t* whole = item.integer()) numbers.push_back(*whole);
+        if (const bool* flag = item.boolean()) numbers.push_back(*flag ? 1 : 0);
+        if (const std::string* text = item.text()) texts.push_back(*text);
+    }
+    if (numbers.size() == list.size()) return numbers;
+    if (texts.size() == list.size()) return texts;
+    fields.complain(key, Problem::wrong_type, fields.path(key) + " is a list of whole numbers, or of texts");
+    return numbers;
+}
+
+Config::Value read_value(io::Fields& fields, std::string_view key, const io::Node& node) {
+    if (const bool* flag = node.boolean()) return *flag;
+    if (const std::int64_t* whole = node.integer()) return *whole;
+    if (const double* number = node.number()) return *number;
+    if (const std::string* text = node.text()) return *text;
+    if (const io::List* list = node.list()) return read_list(fields, key, *list);
+    fields.complain(key, Problem::wrong_type,
+                    fields.path(key) + " is a number, true or false, a text or a list, not " + std::string(to_text(node.kind())));
+    return false;
+}
+
+Config read_config(io::Fields fields, const io::Node* node, const std::string& id) {
+    Config config{id, {}};
+    if (node == nullptr || node->map() == nullptr) return config;
+    for (const io::Member& member : *node->map())
+        config.values.emplace(member.key, read_value(fields, member.key, *fields.node(member.key)));
+    return config;
+}
+
+constexpr io::Choice<ModelKind> kinds[] = {
+    {"denoiser", ModelKind::denoiser}, {"vae", ModelKind::vae}, {"text_encoder", ModelKind::text_encoder}};
+constexpr io::IntegerRange side{8, 32768};
+
+Defaults read_defaults(io::Fields fields) {
+    Defaults defaults;
+    const auto resolution = fields.integers("resolution", side, {1, 2}, io::Single::is_a_list).value_or(std::vector<std::int64_t>{0});
+    defaults.width = resolution.front();
+    defaults.height = resolution.back();
+    defaults.frames = fields.integer("frames", {1, 4097}, 1);
+    defaults.text_tokens = fields.integer("text_tokens", {0, 131072}, 0);
+    fields.finish();
+    return defaults;
+}
+
+Passport read_passport(io::Fields fields) {
+    Passport passport{fields.integer("parameters", {1}, io::required), fields.text("against", io::required)};
+    fields.finish();
+    return passport;
+}
+
+}  // namespace
+
+std::string_view to_text(ModelKind kind) {
+    for (const io::Choice<ModelKind>& choice : kinds)
+        if (choice.value == kind) return choice.word;
+    return "?";
+}
+
+expected<ModelProfile> read_model_profile(std::string_view text, std::string file_name) {
+    const std::string stem(stem_of(file_name));
+    expected<io::Document> document = io::read(text, std::move(file_name), io::Format::yaml);
+    if (!document) return Unexpected{document.error()};
+    Diagnostics complaints = document->complaints;
+    for (Diagnostic& doubled : complaints) doubled.severity = Severity::error;
+
+    io::Fields fields(*document, complaints);
+    ModelProfile profile;
+    (void)fields.integer("schema", {1, 1}, io::required);
+    profile.id = fields.text("id", io::required);
+    profile.family = fields.text("family", io::required);
+    profile.kind = fields.choice("kind", kinds, io::required);
+    profile.name = fields.text("name", io::required);
+    profile.aliases = fields.texts("aliases").value_or(std::vector<std::string>{});
+    profile.source = fields.text("source", io::required);
+    profile.checked = read_passport(fields.map("checked"));
+    profile.defaults = read_defaults(fields.map("defaults"));
+    profile.divisible_by = fields.integer("divisible_by", {1, 1024}, 1);
+    profile.frame_step = fields.integer("frame_step", {0, 64}, 0);
+    profile.reference_images = fields.boolean("reference_images", false);
+    profile.keep_in_fp32 = fields.texts("keep_in_fp32").value_or(std::vector<std::string>{});
+    fields.require("config");
+    profile.config = read_config(fields.map("config"), fields.node("config"), profile.id);
+    if (!profile.id.empty() && profile.id != stem)
+        fields.complain("id", Problem::bad_value, "id is " + profile.id + " in a file that is named " + stem, stem);
+    fields.finish();
+    if (has_errors(complaints)) return Unexpected{std::move(complaints)};
+    return profile;
+}
+
+}  // namespace vram::profile
