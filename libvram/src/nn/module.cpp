@@ -16,7 +16,7 @@ Tensor Linear::base(Tensor x) const {
 }
 
 Tensor Linear::operator()(Tensor x) const {
-    if (adapter != nullptr) return adapter->forward(*this, std::move(x));
+    if (adapter != nullptr && weights->adapters_active) return adapter->forward(*this, std::move(x));
     return base(std::move(x));
 }
 

@@ -46,14 +46,22 @@ void Weights::to_gpu() {
     adapter_to_gpu();
 }
 
-void Weights::to_cpu() {
-    for (std::deque<Parameter>* group : {&base_, &adapter_}) {
-        for (Parameter& parameter : *group) {
-            shadow::Tensor value = run_.on_cpu(parameter.value.sizes(), parameter.value.dtype());
-            value.set_node(parameter.value.node(), parameter.value.output_number());
-            parameter.value = std::move(value);
-        }
+void Weights::to_gpu(Parameter& base) { place(base, Category::weights); }
+
+namespace {
+void take_away(shadow::Run& run, std::deque<Parameter>& group) {
+    for (Parameter& parameter : group) {
+        shadow::Tensor value = run.on_cpu(parameter.value.sizes(), parameter.value.dtype());
+        value.set_node(parameter.value.node(), parameter.value.output_number());
+        parameter.value = std::move(value);
     }
+}
+}  // namespace
+
+void Weights::base_to_cpu() { take_away(run_, base_); }
+void Weights::to_cpu() {
+    take_away(run_, base_);
+    take_away(run_, adapter_);
 }
 
 namespace {

@@ -59,13 +59,16 @@ class Weights {
     void to_gpu();
     void to_cpu();
     void base_to_gpu();
+    void base_to_cpu();
     void adapter_to_gpu();
+    void to_gpu(shadow::Parameter& base);  ///< one of the base
 
     /// Bytes by storage, rounded to 512, wherever they are.
     [[nodiscard]] Bytes base_bytes() const;
     [[nodiscard]] Bytes adapter_bytes() const;
     [[nodiscard]] std::int64_t base_parameters() const;     ///< buffers not counted; a quantised linear counts its weight
     [[nodiscard]] std::int64_t adapter_parameters() const;
+    bool adapters_active = true;  // false: an adapted linear is called as if it had no adapter
     std::int64_t adapted_modules = 0;
     std::int64_t replaced_parameters = 0;  // elements that a quantiser stores as something else
 

@@ -1,6 +1,6 @@
 #include "run/optimizer.hpp"
 
-#include <stdexcept>
+#include <variant>
 
 namespace vram::run {
 
@@ -13,11 +13,54 @@ Optimizer::Optimizer(shadow::Run& run, const job::Optimizer& kind, std::vector<P
 
 void Optimizer::step() {
     run_.op = Op::optimizer;
-    if (std::holds_alternative<job::AdamW>(kind_)) {
-        step_adamw();
-        return;
+    if (const auto* adamw8bit = std::get_if<job::AdamW8bit>(&kind_)) step_adamw8bit(*adamw8bit);
+    else step_adamw();
+}
+
+void Optimizer::add_state(std::size_t parameter, const shadow::Dims& sizes, Dtype dtype) {
+    state_[parameter].push_back(run_.empty(sizes, dtype, Op::zeros));
+}
+
+// bitsandbytes AdamW8bit: two moments of one byte an element with an fp32 absmax a block; below 4096 elements both in fp32. The two
+// code maps of 256 fp32 are the optimizer's, made with the first 8-bit state. A step works in place, parameter by parameter.
+// Source: bitsandbytes 0.50.2, optim/optimizer.py, Optimizer8bit.step and Optimizer2State.init_state.
+void Optimizer::step_adamw8bit(const job::AdamW8bit& kind) {
+    constexpr std::int64_t min_8bit_size = 4096;
+    const std::uint16_t before = run_.activation_tag;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        const Parameter& parameter = *parameters_[i];
+        if (!parameter.grad.defined() || !state_[i].empty()) continue;
+        run_.activation_tag = run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, shadow::Category::optimizer_state);
+        const std::int64_t numel = parameter.value.numel();
+        if (numel < min_8bit_size) {
+            add_state(i, parameter.value.sizes(), Dtype::f32);
+            add_state(i, parameter.value.sizes(), Dtype::f32);
+            continue;
+        }
+        if (shared_.empty())
+            for (int map = 0; map < 2; ++map) shared_.push_back(run_.empty({256}, Dtype::f32, Op::to_device));
+        add_state(i, parameter.value.sizes(), Dtype::u8);
+        add_state(i, parameter.value.sizes(), Dtype::u8);
+        add_state(i, {ceil_div(numel, kind.block)}, Dtype::f32);
+        add_state(i, {ceil_div(numel, kind.block)}, Dtype::f32);
     }
-    throw std::logic_error("optimizer: not modelled");
+    run_.activation_tag = before;
+}
+
+void Optimizer::clip_grad_norm() {
+    run_.op = Op::norm;
+    Tensor total_norm;
+    {
+        std::vector<Tensor> norms;
+        for (const Parameter* parameter : parameters_)
+            if (parameter->grad.defined()) norms.push_back(run_.empty({}, parameter->grad.dtype(), Op::foreach_));
+        if (norms.empty()) return;
+        const Tensor stacked = run_.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype(), Op::stack);
+        total_norm = run_.empty({}, norms.front().dtype(), Op::norm);
+    }
+    Tensor clip_coef = run_.empty({}, total_norm.dtype(), Op::add);  // total_norm + 1e-6
+    clip_coef = run_.empty({}, total_norm.dtype(), Op::mul);         // max_norm / that
+    const Tensor clip_coef_clamped = run_.empty({}, total_norm.dtype(), Op::clamp);
 }
 
 // torch.optim.AdamW, foreach: exp_avg and exp_avg_sq of a parameter appear in its first step (zeros_like, preserve_format);
@@ -56,6 +99,7 @@ void Optimizer::zero_grad() {
 
 Bytes Optimizer::state_bytes() const {
     Bytes total = 0;
+    for (const Tensor& tensor : shared_) total = checked_add(total, round_up(tensor.layout()->bytes, 512));
     for (const auto& tensors : state_)
         for (const Tensor& tensor : tensors) total = checked_add(total, round_up(tensor.layout()->bytes, 512));
     return total;

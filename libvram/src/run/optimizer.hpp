@@ -16,6 +16,8 @@ class Optimizer {
 
     /// Parameters without a gradient are passed over.
     void step();
+    /// torch.nn.utils.clip_grad_norm_ with foreach: a norm a gradient, then of those; the gradients are scaled in place.
+    void clip_grad_norm();
     /// set_to_none=True: the gradients die.
     void zero_grad();
     /// Bytes of the state that exists, each storage rounded to 512.
@@ -26,11 +28,14 @@ class Optimizer {
 
   private:
     void step_adamw();
+    void step_adamw8bit(const job::AdamW8bit& kind);
+    void add_state(std::size_t parameter, const shadow::Dims& sizes, Dtype dtype);
 
     shadow::Run& run_;
     job::Optimizer kind_;
     std::vector<shadow::Parameter*> parameters_;
     std::vector<std::vector<shadow::Tensor>> state_;  // by parameter; empty until its first step
+    std::vector<shadow::Tensor> shared_;                // state that all parameters have in common
 };
 
 }  // namespace vram::run

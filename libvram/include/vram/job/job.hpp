@@ -89,6 +89,7 @@ struct Sampling {
     std::vector<Batch> images;  // distinct sizes; empty: never samples
     double guidance = 1;
     std::int64_t steps = 0;
+    bool merges_adapter = false;  // while rendering the adapter is added into the weights
     bool operator==(const Sampling&) const = default;
 };
 

@@ -1,0 +1,252 @@
+#include "trainers/ai_toolkit/play.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "shadow/ops.hpp"
+#include "trainers/ai_toolkit/sampling.hpp"
+#include "trainers/ai_toolkit/training.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+using shadow::Category;
+using shadow::ComponentScope;
+using shadow::NoGrad;
+using shadow::Op;
+using shadow::PhaseScope;
+
+/// A BaseSDTrainProcess: what it does before, in and after the loop.
+class Process {
+  public:
+    Process(const job::Job& job, const profile::Catalogue& catalogue, Run& run, run::Facts& facts)
+        : job_(job),
+          parts_(job.pipeline),
+          training_(std::get<job::Training>(job.work)),
+          run_(run),
+          facts_(facts),
+          pipeline_(job, catalogue, run),
+          loop_(pipeline_, resident_, facts) {
+        pipeline_.transformer.model->gradient_checkpointing = training_.gradient_checkpointing;
+    }
+
+    void play() {
+        load();
+        if (parts_.cache_latents) cache_latents();
+        cache_text();
+        if (job_.sampling.baseline) sample("baseline_sample", true);
+        steps();
+        if (job_.sampling.periodic) sample("sample", false);
+        {
+            const PhaseScope phase(run_, "save");
+            tell("save", "save");
+            save(pipeline_, resident_, loop_.optimizer);
+        }
+        const nn::Weights& weights = pipeline_.transformer.weights;
+        facts_.weights = weights.base_bytes();
+        facts_.adapter = weights.adapter_bytes();
+        facts_.optimizer_state = loop_.optimizer.state_bytes();
+        facts_.counts.parameters = weights.base_parameters();
+        facts_.counts.adapted_modules = weights.adapted_modules;
+        facts_.counts.adapter_parameters = weights.adapter_parameters();
+    }
+
+    /// What a first step keeps for backward, played without anything before it.
+    Bytes kept() {
+        pipeline_.transformer.to_gpu();
+        pipeline_.transformer.weights.adapter_to_gpu();
+        resident_.unconditional_embeds = encode();
+        resident_.cached_blank_embeds = encode();
+        loop_.step("step 1", training_.batches.front());
+        return facts_.phases.back().kept_for_backward;
+    }
+
+  private:
+    void tell(std::string name, std::string kind) {
+        facts_.phases.push_back({std::move(name), std::move(kind), {}, 0, 0});
+    }
+
+    /// train_device_state_preset
+    [[nodiscard]] Pipeline::Placement while_training() const {
+        return {!parts_.cache_latents, true, !parts_.cache_text && !parts_.unload_text};
+    }
+
+    PromptEmbeds encode() {
+        const NoGrad no_grad(run_);
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        return pipeline_.encode_prompt(1);
+    }
+
+    void load() {
+        Part& transformer = pipeline_.transformer;
+        const bool quantizes = job_.quantization != job::Quantization::none;
+        {
+            const PhaseScope phase(run_, "load");
+            tell("load", "load");
+            if (!quantizes)
+                transformer.to_gpu();
+            else if (!parts_.low_vram)
+                transformer.load_full();  // with low_vram it waits on the host
+            pipeline_.flush();
+            if (!quantizes && parts_.text_encoder_quantization == job::Quantization::none) {
+                load_others();
+                return;
+            }
+        }
+        const PhaseScope phase(run_, "quantize");
+        tell("quantize", "quantize");
+        if (quantizes && !parts_.low_vram) {
+            transformer.quantize();
+            transformer.loaded();
+        }
+        transformer.to_gpu();
+        pipeline_.flush();
+        load_others();
+    }
+
+    /// The rest of StableDiffusion.load_model, and of BaseSDTrainProcess.run up to the datasets.
+    void load_others() {
+        Part& text_encoder_2 = *pipeline_.text_encoder_2;
+        if (parts_.text_encoder_quantization == job::Quantization::none) {
+            text_encoder_2.to_gpu();
+            pipeline_.flush();
+        } else {
+            text_encoder_2.load_full();
+            pipeline_.flush();
+            text_encoder_2.quantize();
+            text_encoder_2.loaded();
+            pipeline_.flush();
+        }
+        pipeline_.text_encoder->to_gpu();
+        pipeline_.flush();
+        pipeline_.vae->to_gpu();
+        pipeline_.vae->to_cpu();
+        pipeline_.flush();
+        pipeline_.transformer.weights.adapter_to_gpu();
+        {
+            const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+            resident_.torch_multiplier = run_.empty({training_.batches.front().count}, Dtype::f32, Op::to_device);
+        }
+        pipeline_.flush();
+        if (!training_.ema) return;
+        const ComponentScope scope(run_, "ema", Category::ema);
+        for (const shadow::Parameter* parameter : loop_.optimizer.parameters())
+            resident_.shadow_params.push_back(shadow::clone(parameter->value.detach()));
+    }
+
+    /// LatentCachingMixin: the VAE alone on the GPU, one item at a time, then everything back.
+    void cache_latents() {
+        const PhaseScope phase(run_, "cache_latents");
+        tell("cache_latents", "cache");
+        const NoGrad no_grad(run_);
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        const Pipeline::Placement before = pipeline_.placement();
+        pipeline_.place({true, false, false});
+        std::vector<job::Batch> seen;
+        for (job::Batch item : training_.batches) {
+            item.count = 1;
+            if (std::find(seen.begin(), seen.end(), item) != seen.end()) continue;
+            seen.push_back(item);
+            const Tensor imgs = run_.empty({1, 3, item.height, item.width}, job_.dtype, Op::to_device);
+            const Tensor latent = pipeline_.encode_images(imgs, item);
+            const Tensor copy = shadow::clone(latent);
+        }
+        pipeline_.place(before);
+    }
+
+    /// TextEmbeddingCachingMixin where the datasets cache, then SDTrainer.hook_before_train_loop.
+    void cache_text() {
+        const PhaseScope phase(run_, "cache_text");
+        tell("cache_text", "cache");
+        if (parts_.cache_text) {
+            pipeline_.place({false, false, true});
+            static_cast<void>(encode());
+        }
+        pipeline_.flush();
+        // prepare_accelerator
+        pipeline_.vae->to_gpu();
+        pipeline_.transformer.to_gpu();
+        if (parts_.cache_text) pipeline_.transformer.to_cpu();
+        {
+            const PromptEmbeds encoded = encode();
+            const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+            resident_.unconditional_embeds = clone(encoded);  // .detach()
+        }
+        if (parts_.cache_latents) pipeline_.vae->to_cpu();
+        pipeline_.flush();
+        if (parts_.cache_text || parts_.unload_text) {
+            resident_.cached_blank_embeds = encode();
+            if (job_.sampling.baseline || job_.sampling.periodic)
+                for (int prompt = 0; prompt < 2 && !job_.sampling.images.empty(); ++prompt) static_cast<void>(encode());
+            if (parts_.cache_text) {
+                pipeline_.free_text_encoders();
+            } else {
+                pipeline_.text_encoder->to_cpu();
+                pipeline_.text_encoder_2->to_cpu();
+                pipeline_.flush();
+            }
+        }
+        if (!job_.sampling.baseline) pipeline_.place(while_training());
+    }
+
+    void sample(const std::string& name, bool baseline) {
+        const PhaseScope phase(run_, name);
+        tell(name, "sample");
+        ai_toolkit::sample(pipeline_, resident_, loop_.optimizer, baseline);
+        pipeline_.place(while_training());
+    }
+
+    void steps() {
+        const std::vector<job::Batch>& batches = training_.batches;
+        loop_.step("step 1", batches.front());
+        pipeline_.flush();  // did_first_flush
+        loop_.step("step 2", batches.front());
+        facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
+        for (std::size_t i = 1; i < batches.size(); ++i) loop_.step(bucket_name(batches[i]), batches[i]);
+        loop_.cleanup();
+    }
+
+    static std::string bucket_name(const job::Batch& batch) {
+        std::string name = "bucket " + std::to_string(batch.width) + "x" + std::to_string(batch.height);
+        if (batch.frames > 1) name += "x" + std::to_string(batch.frames);
+        return name;
+    }
+
+    const job::Job& job_;
+    const job::Pipeline& parts_;
+    const job::Training& training_;
+    Run& run_;
+    run::Facts& facts_;
+    Pipeline pipeline_;
+    Resident resident_;
+    Training loop_;
+};
+
+}  // namespace
+
+run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& run) {
+    run::Facts facts;
+    {
+        Process process(job, catalogue, run, facts);
+        process.play();
+    }
+    const auto& training = std::get<job::Training>(job.work);
+    facts.checkpointing = training.gradient_checkpointing;
+    facts.kept_without_checkpointing = facts.kept_for_backward;
+    if (training.gradient_checkpointing) {
+        // The same step without, in a run of its own that nobody else sees.
+        job::Job plain = job;
+        auto& work = std::get<job::Training>(plain.work);
+        work.gradient_checkpointing = false;
+        work.gradient_accumulation = 1;
+        work.batches.resize(1);
+        run::Facts unseen;
+        Run other(run.kernels, run.memo() != nullptr);
+        Process process(plain, catalogue, other, unseen);
+        facts.kept_without_checkpointing = process.kept();
+    }
+    return facts;
+}
+
+}  // namespace vram::trainers::ai_toolkit

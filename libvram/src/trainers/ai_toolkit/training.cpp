@@ -1,0 +1,302 @@
+#include "trainers/ai_toolkit/training.hpp"
+
+#include <utility>
+
+#include "shadow/ops.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+using shadow::Category;
+using shadow::ComponentScope;
+using shadow::Dims;
+using shadow::Node;
+using shadow::NodeRef;
+using shadow::NoGrad;
+using shadow::Op;
+using shadow::StageScope;
+
+Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? round_up(tensor.layout()->bytes, 512) : 0; }
+
+// mse_loss(reduction="none"): keeps both; its backward makes one tensor.
+void squared_error_backward(Run& run, Node& node, Tensors&, Tensors& out) {
+    const Tensor input = run.unpack(node.saved[0]);
+    const Tensor target = run.unpack(node.saved[1]);
+    if (node.needs(0)) out[0] = run.empty_like(input, Op::mse_loss_backward);
+}
+Tensor squared_error(Tensor input_in, Tensor target_in) {
+    const Tensor input = std::move(input_in), target = std::move(target_in);
+    Run& run = input.run();
+    run.op = Op::mse_loss;
+    NodeRef node = run.record(Op::mse_loss, squared_error_backward, {&input, &target});
+    if (node) {
+        run.save(*node, input);
+        run.save(*node, target);
+    }
+    Tensor out = run.empty_like(input, Op::mse_loss);
+    Run::attach(out, node);
+    return out;
+}
+
+}  // namespace
+
+Bytes Resident::bytes() const {
+    return bytes_of(torch_multiplier) + bytes_of(unconditional_embeds.text_embeds) +
+           bytes_of(unconditional_embeds.pooled_embeds) + bytes_of(cached_blank_embeds.text_embeds) +
+           bytes_of(cached_blank_embeds.pooled_embeds);
+}
+
+Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
+    : optimizer(pipeline.run, std::get<job::Training>(pipeline.job.work).optimizer,
+                pipeline.transformer.weights.trainable()),
+      pipeline_(pipeline),
+      resident_(resident),
+      facts_(facts),
+      run_(pipeline.run),
+      training_(std::get<job::Training>(pipeline.job.work)),
+      live_(pipeline.run) {}
+
+void Training::step(const std::string& name, const job::Batch& batch) {
+    const shadow::PhaseScope phase(run_, name);
+    const ComponentScope scope(run_, "transformer");
+    cleanup();
+
+    // hook_train_loop
+    optimizer.zero_grad();
+    Tensor total_loss, loss;
+    for (std::int64_t i = 0; i < training_.gradient_accumulation; ++i) {
+        loss = train_single_accumulation(batch, batch_latents_.emplace_back());
+        if (!total_loss.defined()) total_loss = loss;
+        if (training_.gradient_accumulation > 1 && pipeline_.job.pipeline.low_vram) pipeline_.flush();
+    }
+    facts_.gradients = optimizer.gradient_bytes();
+    {
+        const StageScope stage(run_, "clip");
+        optimizer.clip_grad_norm();
+    }
+    {
+        const StageScope stage(run_, "optimizer");
+        optimizer.step();
+        optimizer.zero_grad();
+    }
+    if (training_.ema) {
+        const StageScope stage(run_, "ema");
+        update_ema();
+    }
+    facts_.phases.push_back({name, "train", {batch.width, batch.height, batch.frames}, batch.count, kept_});
+}
+
+void Training::cleanup() { batch_latents_.clear(); }
+
+Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batch_latents) {
+    const Dtype dtype = pipeline_.job.dtype;
+    Prepared prepared;
+    Tensor loss_multiplier, mask_multiplier;
+    PromptEmbeds embeds_to_use, embeds;
+    Tensor latents;  // the cast that predict_noise is handed; its frame holds it
+    const Bytes start = live_.now();
+    {
+        const StageScope stage(run_, "prepare");
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        const NoGrad no_grad(run_);
+        prepared = process_general_training_batch(batch, batch_latents);
+        loss_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
+        mask_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
+        embeds = conditional_embeds(batch.count, embeds_to_use);
+        latents = shadow::to(prepared.noisy_latents, dtype);
+    }
+    const Bytes before = live_.now();
+    if (first_) facts_.inputs = before - start + resident_.bytes();
+    first_ = false;
+    const shadow::AttentionCalls calls = run_.attention_calls;
+    Tensor noise_pred;
+    {
+        const StageScope stage(run_, "forward");
+        noise_pred = predict_noise(latents, prepared.timesteps, embeds, batch);
+        kept_ = live_.now() - before;
+    }
+    latents = Tensor();
+    Tensor loss;
+    {
+        const StageScope stage(run_, "loss");
+        loss = calculate_loss(noise_pred, prepared.noise, batch_latents, mask_multiplier);
+    }
+    Tensor divided;  // Accelerator.backward: loss / gradient_accumulation_steps, which is 1
+    {
+        const StageScope stage(run_, "backward");
+        loss = shadow::mul(loss, shadow::mean_all(loss_multiplier));
+        divided = shadow::div_scalar(loss);
+        run_.backward(divided);
+    }
+    run::Counts& counts = facts_.counts;
+    counts.attention_flash += run_.attention_calls.flash - calls.flash;
+    counts.attention_efficient += run_.attention_calls.efficient - calls.efficient;
+    counts.attention_cudnn += run_.attention_calls.cudnn - calls.cudnn;
+    counts.attention_math += run_.attention_calls.math - calls.math;
+    return loss.detach();
+}
+
+Training::Prepared Training::process_general_training_batch(const job::Batch& batch, Tensor& batch_latents) {
+    const Dtype dtype = pipeline_.job.dtype;
+    const Dims shape{batch.count, 16, batch.height / 8, batch.width / 8};
+    Prepared out;
+    Tensor latents;
+    if (!pipeline_.job.pipeline.cache_latents) {
+        const Dims pixels{batch.count, 3, batch.height, batch.width};
+        out.imgs = run_.empty(pixels, dtype, Op::to_device);
+        {
+            // reduce_contrast: (tensor - mean) * factor + mean, clamped.
+            const Tensor mean = run_.empty({}, dtype, Op::mean);
+            Tensor adjusted = run_.empty(pixels, dtype, Op::sub);
+            adjusted = run_.empty(pixels, dtype, Op::mul);
+            adjusted = run_.empty(pixels, dtype, Op::add);
+            out.imgs = run_.empty(pixels, dtype, Op::clamp);
+        }
+        latents = pipeline_.encode_images(out.imgs, batch);
+    } else {
+        latents = run_.empty(shape, dtype, Op::to_device);  // batch.latents.to(device)
+    }
+    batch_latents = latents;
+
+    // CustomFlowMatchEulerDiscreteScheduler.set_train_timesteps, sigmoid: 1000 values, sorted.
+    {
+        Tensor t = run_.empty({1000}, Dtype::f32, Op::noise);
+        t = shadow::sigmoid(std::move(t));
+        Tensor timesteps = shadow::rsub_scalar(t);
+        timesteps = shadow::mul_scalar(std::move(timesteps));
+        const Tensor sorted = run_.empty({1000}, Dtype::f32, Op::index);
+        const Tensor indices = run_.empty({1000}, Dtype::i64, Op::index);
+        scheduler_timesteps_ = sorted;
+    }
+    const Tensor timestep_indices = run_.empty({batch.count}, Dtype::i64, Op::noise);
+    out.timesteps = run_.empty({batch.count}, Dtype::f32, Op::index);
+
+    out.noise = run_.empty(shape, dtype, Op::noise);  // randn_like(latents)
+    out.noise = shadow::mul_scalar(out.noise);        // * noise_multiplier
+    latents = shadow::mul_scalar(latents);            // * latent_multiplier
+    batch_latents = latents;
+
+    // add_noise, item by item: the fp32 timestep has a dimension, so its products are fp32.
+    {
+        std::vector<Tensor> noisy_latents_chunks;
+        const Dims one{1, shape[1], shape[2], shape[3]};
+        for (std::int64_t idx = 0; idx < batch.count; ++idx) {
+            const Tensor t_01 = run_.empty({1}, Dtype::f32, Op::div);
+            const Tensor rest = shadow::rsub_scalar(t_01);
+            Tensor kept = run_.empty(one, Dtype::f32, Op::mul);
+            Tensor added = run_.empty(one, Dtype::f32, Op::mul);
+            noisy_latents_chunks.push_back(run_.empty(one, Dtype::f32, Op::add));
+        }
+        out.noisy_latents = shadow::cat(noisy_latents_chunks, 0);
+    }
+    return out;
+}
+
+PromptEmbeds Training::conditional_embeds(std::int64_t count, PromptEmbeds& embeds_to_use) {
+    const job::Pipeline& pipeline = pipeline_.job.pipeline;
+    const Dtype dtype = pipeline_.job.dtype;
+    if (pipeline.cache_text) {
+        // batch.prompt_embeds lie in host memory: cloned there, then brought over.
+        PromptEmbeds out;
+        const Tensor& like = resident_.unconditional_embeds.text_embeds;
+        const Tensor& pooled = resident_.unconditional_embeds.pooled_embeds;
+        out.text_embeds = run_.empty({count, like.size(1), like.size(2)}, dtype, Op::to_device);
+        out.pooled_embeds = run_.empty({count, pooled.size(1)}, dtype, Op::to_device);
+        return out;
+    }
+    if (pipeline.unload_text) {
+        embeds_to_use = clone(resident_.cached_blank_embeds);
+        embeds_to_use = clone(embeds_to_use);  // .detach()
+        return repeated(embeds_to_use, count);
+    }
+    const PromptEmbeds encoded = pipeline_.encode_prompt(count);
+    return clone(encoded);  // .detach()
+}
+
+// SDTrainer.predict_noise has cast `latents`; this is StableDiffusion.predict_noise, its branch for FLUX.
+Tensor Training::predict_noise(const Tensor& latents, const Tensor& timestep, const PromptEmbeds& text_embeddings,
+                               const job::Batch& batch) {
+    const Dtype cast_dtype = pipeline_.job.dtype;
+    models::Request request;
+    request.batch = batch.count;
+    request.width = batch.width;
+    request.height = batch.height;
+    request.text_tokens = text_embeddings.text_embeds.size(1);
+    request.dtype = cast_dtype;
+
+    Tensor latent_model_input_packed, img_ids, txt_ids, guidance, latent_model_input;
+    {
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        const NoGrad no_grad(run_);
+        latent_model_input = run_.empty(latents.sizes(), cast_dtype, Op::cat);  // scale_model_input
+        const std::int64_t tokens = batch.height / 16 * (batch.width / 16);
+        latent_model_input_packed =
+            run_.empty({batch.count, tokens, latents.size(1) * 4}, cast_dtype, Op::clone);  // rearrange
+        img_ids = run_.empty({batch.count, tokens, 3}, Dtype::f32, Op::to_device);
+        txt_ids = run_.empty({batch.count, request.text_tokens, 3}, Dtype::f32, Op::to_device);
+        img_ids = shadow::select(std::move(img_ids), 0, 0);
+        txt_ids = shadow::select(std::move(txt_ids), 0, 0);
+    }
+    Tensors args{latent_model_input_packed, text_embeddings.text_embeds, text_embeddings.pooled_embeds};
+    {
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        if (pipeline_.transformer.model->inputs(request).size() > 6) {
+            guidance = run_.empty({1}, Dtype::f32, Op::to_device);
+            guidance = shadow::expand(std::move(guidance), {batch.count});
+        }
+        args.push_back(shadow::div_scalar(timestep));  // timestep / 1000
+        args.push_back(img_ids);
+        args.push_back(txt_ids);
+        if (guidance.defined()) args.push_back(guidance);
+    }
+    if (facts_.input_tensors.empty()) {
+        std::size_t i = 0;
+        for (const models::Value& value : pipeline_.transformer.model->inputs(request)) {
+            const Tensor& arg = args[i++];
+            facts_.input_tensors.push_back({value.name, {arg.sizes().begin(), arg.sizes().end()}, arg.dtype()});
+        }
+    }
+    Tensor noise_pred = pipeline_.transformer.forward(args, request)[0];
+    args.clear();
+    // rearrange "b (h w) (c ph pw) -> b c (h ph) (w pw)": a copy.
+    const std::int64_t height = batch.height / 16, width = batch.width / 16;
+    noise_pred = shadow::view(std::move(noise_pred), {batch.count, height, width, 16, 2, 2});
+    noise_pred = shadow::permute(std::move(noise_pred), {0, 3, 1, 4, 2, 5});
+    noise_pred = shadow::reshape(std::move(noise_pred), {batch.count, 16, 2 * height, 2 * width});
+    return noise_pred;
+}
+
+Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& noise, const Tensor& batch_latents,
+                                const Tensor& mask_multiplier) {
+    const Tensor loss_multiplier = run_.empty({noise.size(0)}, Dtype::f32, Op::to_device);
+    const Tensor target = shadow::sub(noise, batch_latents);
+    facts_.targets = bytes_of(target);
+    Tensor loss;
+    {
+        Tensor prediction = shadow::to_float(noise_pred);
+        Tensor wanted = shadow::to_float(target);
+        loss = squared_error(std::move(prediction), std::move(wanted));
+    }
+    loss = shadow::mul_scalar(loss);  // * local_loss_scale
+    loss = shadow::mul(loss, mask_multiplier);
+    loss = shadow::mean(shadow::flatten(loss, 1, 3), 1, false);  // mean([1, 2, 3])
+    loss = shadow::mul(loss, loss_multiplier);
+    loss = shadow::mean_all(loss);
+    loss = shadow::add_scalar(loss);  // + additional_loss
+    return loss;
+}
+
+// ExponentialMovingAverage.update: one parameter after the other; `tmp` lives until the next one's is there.
+void Training::update_ema() {
+    const ComponentScope scope(run_, "ema", Category::ema);
+    Tensor s_param_float, param_float, tmp;
+    for (std::size_t i = 0; i < resident_.shadow_params.size(); ++i) {
+        const Tensor& s_param = resident_.shadow_params[i];
+        s_param_float = shadow::to_float(s_param);
+        param_float = shadow::to_float(optimizer.parameters()[i]->value.detach());
+        tmp = run_.empty_like(s_param_float, Op::sub);
+        if (s_param.dtype() != Dtype::f32) const Tensor random = run_.empty_like(s_param_float, Dtype::i32, Op::noise);
+    }
+}
+
+}  // namespace vram::trainers::ai_toolkit
