@@ -122,6 +122,27 @@ def _make(recorder: Recorder, shapes: dict, dtype) -> dict:
             for name, (shape, own) in shapes.items()}
 
 
+def _nested(flat: dict) -> dict:
+    """Dotted names put where they belong: `a.b` into a dict, `a.0` into a list."""
+    nested = {}
+    for name, value in flat.items():
+        outer, _, inner = name.partition(".")
+        if not inner:
+            nested[outer] = value
+        elif inner.isdigit():
+            nested.setdefault(outer, []).append(value)
+        else:
+            nested.setdefault(outer, {})[inner] = value
+    return nested
+
+
+def _outputs(output) -> list:
+    """The tensors that a forward returned: alone, in a tuple, or a list of samples in a tuple."""
+    if isinstance(output, torch.Tensor):
+        return [output]
+    return [tensor for part in output for tensor in _outputs(part)]
+
+
 def _numel(model, adapter: bool) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if _is_adapter(name) == adapter)
 
@@ -172,9 +193,11 @@ def _play_model(case: dict, recorder: Recorder) -> dict:
                    for shape in entry.targets(case, config)] if trains else []
     result["inputs"] = [[name, list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in inputs.items()]
     result["inputs_bytes"] = recorder.bytes_of(inputs.values())
+    arguments = _nested(inputs) | entry.arguments(case) | {"return_dict": False}
+    del inputs
     if not trains:
         model.eval()
-        result.update(_call(lambda: model(**inputs, return_dict=False), recorder))
+        result.update(_call(lambda: model(**arguments), recorder))
         return result
 
     result["targets"] = [list(t.shape) for t in targets]
@@ -182,11 +205,11 @@ def _play_model(case: dict, recorder: Recorder) -> dict:
     model.train()
     if case.get("checkpointing"):
         model.enable_gradient_checkpointing()
-    _train(model, inputs, targets, ema, case, recorder, result)
+    _train(model, arguments, targets, ema, case, recorder, result)
     return result
 
 
-def _train(model, inputs, targets, ema, case, recorder, result) -> None:
+def _train(model, arguments, targets, ema, case, recorder, result) -> None:
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4)
     micro_steps = case.get("gradient_accumulation", 1)
@@ -194,7 +217,7 @@ def _train(model, inputs, targets, ema, case, recorder, result) -> None:
     for step in ("step 1", "step 2"):
         for _ in range(micro_steps):  # as in a plain loop, a micro-step's loss lives until the next one rebinds it
             with recorder.stage(step, "forward"):
-                preds = _forward(model, inputs, case)
+                preds = _forward(model, arguments, case)
             with recorder.stage(step, "loss"):
                 loss = torch.nn.functional.mse_loss(preds[0].float(), targets[0].float())
                 for i in range(1, len(targets)):
@@ -220,10 +243,10 @@ def _train(model, inputs, targets, ema, case, recorder, result) -> None:
     result["steps"] = [_summary(recorder, step) for step in ("step 1", "step 2")]
 
 
-def _forward(model, inputs, case):
+def _forward(model, arguments, case):
     """A function of its own, so that autocast is closed and its cache freed when the stage ends."""
     with torch.autocast("cuda", dtype=torch.bfloat16) if case.get("autocast") else contextlib.nullcontext():
-        return list(model(**inputs, return_dict=False))
+        return _outputs(model(**arguments))
 
 
 def _summary(recorder: Recorder, step: str) -> dict:
@@ -301,7 +324,7 @@ def _text_encoder(case: dict):
 
     entry = models.TEXT_ENCODERS[case["component"]]
     config = getattr(transformers, entry.config_cls)(**(entry.config | case.get("config", {})))
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = entry.attention
     model = _on_meta(lambda: getattr(transformers, entry.cls)(config))
     shapes = {"input_ids": ((case["batch"], case["text_tokens"]), torch.int64)}
     if case.get("attention_mask"):

@@ -5,7 +5,7 @@ case. To add a model, add an entry; a new family also needs a function that give
 library's own profiles.
 
 Inputs are dicts of name -> (shape, dtype), in the order in which they are made; `None` for the dtype means the dtype of
-the weights.
+the weights. A dotted name stands inside an argument: `added_cond_kwargs.text_embeds` in a dict, `x.0` in a list.
 """
 
 import dataclasses
@@ -16,8 +16,9 @@ import torch
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A denoiser. `inputs(case, config)` and `targets(case, config)` give shapes; `layers` maps short names for a
-    case's `"layers"` to config keys, so that a case can shrink the model to one block of each kind."""
+    """A denoiser. `inputs(case, config)` and `targets(case, config)` give shapes, `arguments(case)` what else its
+    forward wants; `layers` maps short names for a case's `"layers"` to config keys, so that a case can shrink the
+    model to one block of each kind."""
 
     library: str
     cls: str
@@ -25,6 +26,7 @@ class Model:
     inputs: Callable
     targets: Callable
     layers: dict = dataclasses.field(default_factory=dict)
+    arguments: Callable = lambda case: {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,7 @@ class TextEncoder:
     cls: str
     config_cls: str
     config: dict
+    attention: str = "sdpa"
 
 
 def _tokens(width: int, height: int) -> int:
@@ -48,78 +51,241 @@ def _tokens(width: int, height: int) -> int:
     return (width // 16) * (height // 16)
 
 
-# -- FLUX.1 ----------------------------------------------------------------------------------------------------------
+# -- FLUX.1, FLUX.2, Chroma: packed tokens with position ids -----------------------------------------------------------
 
 def _flux_inputs(case, config):
     batch, text = case["batch"], case["text_tokens"]
     # Reference images (Kontext) stand behind the noisy tokens, with ids of their own; the model sees one sequence.
     image = _tokens(case["width"], case["height"]) + sum(_tokens(w, h) for w, h in case.get("reference_images", []))
-    inputs = {
-        "hidden_states": ((batch, image, config["in_channels"]), None),
-        "encoder_hidden_states": ((batch, text, config["joint_attention_dim"]), None),
-        "pooled_projections": ((batch, config["pooled_projection_dim"]), None),
-        "timestep": ((batch,), None),
-        "img_ids": ((image, 3), None),
-        "txt_ids": ((text, 3), None),
-    }
-    if config["guidance_embeds"]:
+    axes = len(config["axes_dims_rope"])
+    inputs = {"hidden_states": ((batch, image, config["in_channels"]), None),
+              "encoder_hidden_states": ((batch, text, config["joint_attention_dim"]), None)}
+    if "pooled_projection_dim" in config:
+        inputs["pooled_projections"] = ((batch, config["pooled_projection_dim"]), None)
+    inputs |= {"timestep": ((batch,), None), "img_ids": ((image, axes), None), "txt_ids": ((text, axes), None)}
+    if config.get("guidance_embeds"):
         inputs["guidance"] = ((batch,), torch.float32)
     return inputs
 
 
 def _flux_targets(case, config):
-    batch, image, channels = _flux_inputs(case, config)["hidden_states"][0]
-    return [(batch, image, config["out_channels"] or channels)]
+    return [_flux_inputs(case, config)["hidden_states"][0]]  # as many channels go out as come in
+
+
+_DOUBLE_SINGLE = {"double": "num_layers", "single": "num_single_layers"}
 
 
 def _flux(**changes):
     config = dict(patch_size=1, in_channels=64, out_channels=64, num_layers=19, num_single_layers=38,
                   attention_head_dim=128, num_attention_heads=24, joint_attention_dim=4096, pooled_projection_dim=768,
                   guidance_embeds=True, axes_dims_rope=(16, 56, 56)) | changes
-    return Model("diffusers", "FluxTransformer2DModel", config, _flux_inputs, _flux_targets,
-                 {"double": "num_layers", "single": "num_single_layers"})
+    return Model("diffusers", "FluxTransformer2DModel", config, _flux_inputs, _flux_targets, _DOUBLE_SINGLE)
+
+
+def _flux2(**changes):
+    config = dict(patch_size=1, in_channels=128, num_layers=8, num_single_layers=48, attention_head_dim=128,
+                  num_attention_heads=48, joint_attention_dim=15360, mlp_ratio=3.0, axes_dims_rope=(32, 32, 32, 32),
+                  rope_theta=2000, guidance_embeds=True) | changes
+    return Model("diffusers", "Flux2Transformer2DModel", config, _flux_inputs, _flux_targets, _DOUBLE_SINGLE)
+
+
+def _chroma():
+    config = dict(patch_size=1, in_channels=64, num_layers=19, num_single_layers=38, attention_head_dim=128,
+                  num_attention_heads=24, joint_attention_dim=4096, axes_dims_rope=(16, 56, 56),
+                  approximator_num_channels=64, approximator_hidden_dim=5120, approximator_layers=5)
+    return Model("diffusers", "ChromaTransformer2DModel", config, _flux_inputs, _flux_targets, _DOUBLE_SINGLE)
+
+
+# -- Qwen-Image --------------------------------------------------------------------------------------------------------
+
+def _qwen_image():
+    config = dict(patch_size=2, in_channels=64, out_channels=16, num_layers=60, attention_head_dim=128,
+                  num_attention_heads=24, joint_attention_dim=3584, guidance_embeds=False, axes_dims_rope=(16, 56, 56))
+
+    def inputs(case, config):
+        batch = case["batch"]
+        return {"hidden_states": ((batch, _tokens(case["width"], case["height"]), config["in_channels"]), None),
+                "encoder_hidden_states": ((batch, case["text_tokens"], config["joint_attention_dim"]), None),
+                "timestep": ((batch,), None)}
+
+    def arguments(case):
+        return {"img_shapes": [[(1, case["height"] // 16, case["width"] // 16)]] * case["batch"]}
+
+    return Model("diffusers", "QwenImageTransformer2DModel", config, inputs,
+                 lambda case, config: [inputs(case, config)["hidden_states"][0]], {"blocks": "num_layers"}, arguments)
+
+
+# -- Stable Diffusion 3.5 ----------------------------------------------------------------------------------------------
+
+def _sd3(**changes):
+    config = dict(sample_size=128, patch_size=2, in_channels=16, out_channels=16, attention_head_dim=64,
+                  joint_attention_dim=4096, pooled_projection_dim=2048, qk_norm="rms_norm") | changes
+
+    def latents(case, config):
+        return case["batch"], config["in_channels"], case["height"] // 8, case["width"] // 8
+
+    def inputs(case, config):
+        batch = case["batch"]
+        return {"hidden_states": (latents(case, config), None),
+                "encoder_hidden_states": ((batch, case["text_tokens"], config["joint_attention_dim"]), None),
+                "pooled_projections": ((batch, config["pooled_projection_dim"]), None),
+                "timestep": ((batch,), None)}
+
+    return Model("diffusers", "SD3Transformer2DModel", config, inputs,
+                 lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
+
+
+# -- Z-Image: lists of samples -----------------------------------------------------------------------------------------
+
+def _z_image():
+    config = dict(in_channels=16, dim=3840, n_layers=30, n_refiner_layers=2, n_heads=30, n_kv_heads=30, qk_norm=True,
+                  cap_feat_dim=2560)
+
+    def sample(case, config):
+        return config["in_channels"], 1, case["height"] // 8, case["width"] // 8
+
+    def inputs(case, config):
+        each = range(case["batch"])
+        return ({f"x.{i}": (sample(case, config), None) for i in each} | {"t": ((case["batch"],), None)}
+                | {f"cap_feats.{i}": ((case["text_tokens"], config["cap_feat_dim"]), None) for i in each})
+
+    return Model("diffusers", "ZImageTransformer2DModel", config, inputs,
+                 lambda case, config: [sample(case, config)] * case["batch"],
+                 {"blocks": "n_layers", "refiners": "n_refiner_layers"})
 
 
 # -- UNets -----------------------------------------------------------------------------------------------------------
 
 def _unet_inputs(case, config):
     batch = case["batch"]
-    return {
+    inputs = {
         "sample": ((batch, config["in_channels"], case["height"] // 8, case["width"] // 8), None),
         "timestep": ((batch,), torch.int64),
         "encoder_hidden_states": ((batch, case["text_tokens"], config["cross_attention_dim"]), None),
     }
+    if config.get("addition_embed_type") == "text_time":  # SDXL: pooled text, and six sizes of the image
+        ids = 6 * config["addition_time_embed_dim"]
+        pooled = config["projection_class_embeddings_input_dim"] - ids
+        inputs |= {"added_cond_kwargs.text_embeds": ((batch, pooled), None),
+                   "added_cond_kwargs.time_ids": ((batch, 6), None)}
+    return inputs
 
 
 def _unet_targets(case, config):
     return [(case["batch"], config["out_channels"], case["height"] // 8, case["width"] // 8)]
 
 
-# -- Wan -------------------------------------------------------------------------------------------------------------
+# -- video -----------------------------------------------------------------------------------------------------------
 
-def _wan_latents(case):
-    return (case["frames"] - 1) // 4 + 1, case["height"] // 8, case["width"] // 8
-
-
-def _wan_inputs(case, config):
-    batch = case["batch"]
-    return {
-        "hidden_states": ((batch, config["in_channels"], *_wan_latents(case)), None),
-        "timestep": ((batch,), torch.int64),
-        "encoder_hidden_states": ((batch, case["text_tokens"], config["text_dim"]), None),
-    }
+def _latents(case, spatial=8, temporal=4):
+    """Latent frames, height and width: the first frame stands alone."""
+    return (case["frames"] - 1) // temporal + 1, case["height"] // spatial, case["width"] // spatial
 
 
-def _wan_targets(case, config):
-    return [(case["batch"], config["out_channels"], *_wan_latents(case))]
-
-
-def _wan(**changes):
+def _wan(spatial=8, **changes):
     config = dict(patch_size=(1, 2, 2), num_attention_heads=12, attention_head_dim=128, in_channels=16, out_channels=16,
                   text_dim=4096, freq_dim=256, ffn_dim=8960, num_layers=30, cross_attn_norm=True,
                   qk_norm="rms_norm_across_heads", eps=1e-6, image_dim=None, added_kv_proj_dim=None,
                   rope_max_seq_len=1024) | changes
-    return Model("diffusers", "WanTransformer3DModel", config, _wan_inputs, _wan_targets, {"blocks": "num_layers"})
+
+    def inputs(case, config):
+        batch = case["batch"]
+        inputs = {"hidden_states": ((batch, config["in_channels"], *_latents(case, spatial)), None),
+                  "timestep": ((batch,), torch.int64),
+                  "encoder_hidden_states": ((batch, case["text_tokens"], config["text_dim"]), None)}
+        if config["image_dim"]:  # the tokens of CLIP's image encoder
+            inputs["encoder_hidden_states_image"] = ((batch, 257, config["image_dim"]), None)
+        return inputs
+
+    return Model("diffusers", "WanTransformer3DModel", config, inputs,
+                 lambda case, config: [(case["batch"], config["out_channels"], *_latents(case, spatial))],
+                 {"blocks": "num_layers"})
+
+
+def _hunyuan_video():
+    config = dict(in_channels=16, out_channels=16, num_attention_heads=24, attention_head_dim=128, num_layers=20,
+                  num_single_layers=40, num_refiner_layers=2, text_embed_dim=4096, pooled_projection_dim=768,
+                  guidance_embeds=True)
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        return {"hidden_states": ((batch, config["in_channels"], *_latents(case)), None),
+                "timestep": ((batch,), torch.int64),
+                "encoder_hidden_states": ((batch, text, config["text_embed_dim"]), None),
+                "encoder_attention_mask": ((batch, text), torch.bool),
+                "pooled_projections": ((batch, config["pooled_projection_dim"]), None),
+                "guidance": ((batch,), None)}
+
+    return Model("diffusers", "HunyuanVideoTransformer3DModel", config, inputs,
+                 lambda case, config: [(case["batch"], config["out_channels"], *_latents(case))],
+                 _DOUBLE_SINGLE | {"refiners": "num_refiner_layers"})
+
+
+def _cogvideox():
+    config = dict(num_attention_heads=48, attention_head_dim=64, in_channels=16, out_channels=16, num_layers=42,
+                  text_embed_dim=4096, time_embed_dim=512, use_rotary_positional_embeddings=True)
+
+    def latents(case, config):
+        frames, height, width = _latents(case)
+        return case["batch"], frames, config["in_channels"], height, width
+
+    def inputs(case, config):
+        batch, frames, _, height, width = latents(case, config)
+        rotary = ((frames * (height // 2) * (width // 2), config["attention_head_dim"]), torch.float32)
+        return {"hidden_states": (latents(case, config), None),
+                "encoder_hidden_states": ((batch, case["text_tokens"], config["text_embed_dim"]), None),
+                "timestep": ((batch,), torch.int64),
+                "image_rotary_emb.0": rotary, "image_rotary_emb.1": rotary}
+
+    return Model("diffusers", "CogVideoXTransformer3DModel", config, inputs,
+                 lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
+
+
+def _ltx_grid(case):
+    frames, height, width = _latents(case, spatial=32, temporal=8)
+    return {"num_frames": frames, "height": height, "width": width}
+
+
+def _ltx_tokens(case):
+    frames, height, width = _latents(case, spatial=32, temporal=8)
+    return frames * height * width
+
+
+def _ltxv():
+    config = dict(in_channels=128, out_channels=128, num_attention_heads=32, attention_head_dim=64,
+                  cross_attention_dim=2048, num_layers=28, caption_channels=4096)
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        return {"hidden_states": ((batch, _ltx_tokens(case), config["in_channels"]), None),
+                "encoder_hidden_states": ((batch, text, config["caption_channels"]), None),
+                "timestep": ((batch,), None),
+                "encoder_attention_mask": ((batch, text), torch.bool)}
+
+    return Model("diffusers", "LTXVideoTransformer3DModel", config, inputs,
+                 lambda case, config: [(case["batch"], _ltx_tokens(case), config["out_channels"])],
+                 {"blocks": "num_layers"}, _ltx_grid)
+
+
+def _ltx2():
+    config = dict(in_channels=128, out_channels=128, audio_in_channels=128, audio_out_channels=128, num_layers=48,
+                  caption_channels=3840)
+
+    def audio_tokens(case):
+        return round(case["frames"] / 24 * 25)  # 24 frames and 25 audio latents a second
+
+    def inputs(case, config):
+        batch, text = case["batch"], (case["batch"], case["text_tokens"], config["caption_channels"])
+        return {"hidden_states": ((batch, _ltx_tokens(case), config["in_channels"]), None),
+                "audio_hidden_states": ((batch, audio_tokens(case), config["audio_in_channels"]), None),
+                "encoder_hidden_states": (text, None),
+                "audio_encoder_hidden_states": (text, None),
+                "timestep": ((batch,), None)}
+
+    return Model("diffusers", "LTX2VideoTransformer3DModel", config, inputs,
+                 lambda case, config: [(case["batch"], _ltx_tokens(case), config["out_channels"]),
+                                       (case["batch"], audio_tokens(case), config["audio_out_channels"])],
+                 {"blocks": "num_layers"}, lambda case: _ltx_grid(case) | {"audio_num_frames": audio_tokens(case)})
 
 
 MODELS = {
@@ -127,6 +293,17 @@ MODELS = {
     "flux1_schnell": _flux(guidance_embeds=False),
     "flux1_kontext": _flux(),
     "flex1": _flux(num_layers=8),
+    "flux2_dev": _flux2(),
+    "flux2_klein_4b": _flux2(num_layers=5, num_single_layers=20, num_attention_heads=24, joint_attention_dim=7680,
+                             guidance_embeds=False),
+    "flux2_klein_9b": _flux2(num_layers=8, num_single_layers=24, num_attention_heads=32, joint_attention_dim=12288,
+                             guidance_embeds=False),
+    "chroma1": _chroma(),
+    "qwen_image": _qwen_image(),
+    "z_image": _z_image(),
+    "sd35_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
+                        dual_attention_layers=tuple(range(13))),
+    "sd35_large": _sd3(num_layers=38, num_attention_heads=38, caption_projection_dim=2432, pos_embed_max_size=192),
     "sd15": Model(
         "diffusers", "UNet2DConditionModel",
         dict(in_channels=4, out_channels=4, sample_size=64, block_out_channels=(320, 640, 1280, 1280),
@@ -134,7 +311,24 @@ MODELS = {
              up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * 3,
              layers_per_block=2, cross_attention_dim=768, attention_head_dim=8),
         _unet_inputs, _unet_targets),
+    "sdxl": Model(
+        "diffusers", "UNet2DConditionModel",
+        dict(in_channels=4, out_channels=4, sample_size=128, block_out_channels=(320, 640, 1280),
+             down_block_types=("DownBlock2D",) + ("CrossAttnDownBlock2D",) * 2,
+             up_block_types=("CrossAttnUpBlock2D",) * 2 + ("UpBlock2D",),
+             layers_per_block=2, cross_attention_dim=2048, attention_head_dim=(5, 10, 20),
+             transformer_layers_per_block=(1, 2, 10), use_linear_projection=True, addition_embed_type="text_time",
+             addition_time_embed_dim=256, projection_class_embeddings_input_dim=2816),
+        _unet_inputs, _unet_targets),
     "wan21_t2v_1_3b": _wan(),
+    "wan21_t2v_14b": _wan(num_attention_heads=40, ffn_dim=13824, num_layers=40),
+    "wan21_i2v_14b": _wan(num_attention_heads=40, ffn_dim=13824, num_layers=40, in_channels=36, image_dim=1280,
+                          added_kv_proj_dim=5120),
+    "wan22_ti2v_5b": _wan(num_attention_heads=24, ffn_dim=14336, in_channels=48, out_channels=48, spatial=16),
+    "hunyuan_video": _hunyuan_video(),
+    "cogvideox_5b": _cogvideox(),
+    "ltxv_2b": _ltxv(),
+    "ltx2_19b": _ltx2(),
 }
 
 
@@ -147,19 +341,76 @@ def _kl(**changes):
     return Vae("AutoencoderKL", config, config["latent_channels"])
 
 
+def _every(stride):
+    """The first frame stands alone, then `stride` frames make a latent frame."""
+    return lambda frames: (frames - 1) // stride + 1
+
+
 VAES = {
     "vae_flux1": _kl(latent_channels=16, sample_size=1024, use_quant_conv=False, use_post_quant_conv=False),
     # SD 1.5 and SDXL share this layout. sample_size decides from where on tiling cuts: SDXL's value.
     "vae_sd_4ch": _kl(latent_channels=4, sample_size=1024),
+    "vae_flux2": Vae("AutoencoderKLFlux2", dict(sample_size=1024), 32),
+    "vae_qwenimage": Vae("AutoencoderKLQwenImage", dict(base_dim=96, z_dim=16), 16, temporal=_every(4)),
+    "vae_wan21": Vae("AutoencoderKLWan", dict(base_dim=96, z_dim=16), 16, temporal=_every(4)),
+    "vae_wan22": Vae("AutoencoderKLWan",
+                     dict(base_dim=160, decoder_base_dim=256, z_dim=48, in_channels=12, out_channels=12, patch_size=2,
+                          is_residual=True, scale_factor_spatial=16, scale_factor_temporal=4,
+                          temperal_downsample=[False, True, True]),
+                     48, spatial=16, temporal=_every(4)),
+    "vae_ltxv_090": Vae("AutoencoderKLLTXVideo", {}, 128, spatial=32, temporal=_every(8)),
+    "vae_ltx2_video_default": Vae("AutoencoderKLLTX2Video", {}, 128, spatial=32, temporal=_every(8)),
+    "vae_hunyuan_video": Vae("AutoencoderKLHunyuanVideo", {}, 16, temporal=_every(4)),
+    "vae_cogvideox": Vae("AutoencoderKLCogVideoX",
+                         dict(down_block_types=("CogVideoXDownBlock3D",) * 4,
+                              up_block_types=("CogVideoXUpBlock3D",) * 4,
+                              block_out_channels=(128, 256, 256, 512), latent_channels=16, layers_per_block=3),
+                         16, temporal=_every(4)),
+    "vae_dc_sana": Vae("AutoencoderDC",
+                       dict(in_channels=3, latent_channels=32, attention_head_dim=32,
+                            encoder_block_types=("ResBlock",) * 3 + ("EfficientViTBlock",) * 3,
+                            decoder_block_types=("ResBlock",) * 3 + ("EfficientViTBlock",) * 3,
+                            encoder_block_out_channels=(128, 256, 512, 512, 1024, 1024),
+                            decoder_block_out_channels=(128, 256, 512, 512, 1024, 1024),
+                            encoder_layers_per_block=(2, 2, 2, 3, 3, 3), decoder_layers_per_block=(3,) * 6,
+                            encoder_qkv_multiscales=((), (), (), (5,), (5,), (5,)),
+                            decoder_qkv_multiscales=((), (), (), (5,), (5,), (5,)),
+                            upsample_block_type="interpolate", downsample_block_type="conv",
+                            decoder_norm_types="rms_norm", decoder_act_fns="silu"),
+                       32, spatial=32),
 }
 
+
+def _t5(cls, config_cls, **changes):
+    return TextEncoder(cls, config_cls, dict(
+        vocab_size=32128, d_model=4096, d_kv=64, d_ff=10240, num_layers=24, num_heads=64,
+        feed_forward_proj="gated-gelu", dropout_rate=0.1, tie_word_embeddings=False) | changes)
+
+
+def _clip(cls, **changes):
+    return TextEncoder(cls, "CLIPTextConfig", dict(
+        vocab_size=49408, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
+        max_position_embeddings=77, hidden_act="quick_gelu", projection_dim=768) | changes)
+
+
 TEXT_ENCODERS = {
-    "t5_xxl": TextEncoder(
-        "T5EncoderModel", "T5Config",
-        dict(vocab_size=32128, d_model=4096, d_kv=64, d_ff=10240, num_layers=24, num_heads=64,
-             feed_forward_proj="gated-gelu", dropout_rate=0.1, tie_word_embeddings=False)),
-    "clip_l": TextEncoder(
-        "CLIPTextModel", "CLIPTextConfig",
-        dict(vocab_size=49408, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
-             max_position_embeddings=77, hidden_act="quick_gelu", projection_dim=768)),
+    "t5_xxl": _t5("T5EncoderModel", "T5Config"),
+    "umt5_xxl": _t5("UMT5EncoderModel", "UMT5Config", vocab_size=256384),
+    "clip_l": _clip("CLIPTextModel"),
+    "openclip_bigg": _clip("CLIPTextModelWithProjection", hidden_size=1280, intermediate_size=5120,
+                           num_hidden_layers=32, num_attention_heads=20, hidden_act="gelu", projection_dim=1280),
+    "llama31_8b": TextEncoder("LlamaModel", "LlamaConfig", dict(
+        vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, max_position_embeddings=131072)),
+    "qwen3_4b": TextEncoder("Qwen3Model", "Qwen3Config", dict(
+        vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, max_position_embeddings=40960)),
+    # The class's default sliding window stays on, which makes each layer of a cache hold one more small tensor; the
+    # published config switches it off.
+    "mistral_small_3_24b": TextEncoder("MistralModel", "MistralConfig", dict(
+        vocab_size=131072, hidden_size=5120, intermediate_size=32768, num_hidden_layers=40, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, max_position_embeddings=131072)),
+    "gemma2_2b": TextEncoder("Gemma2Model", "Gemma2Config", dict(
+        vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
+        num_key_value_heads=4, head_dim=256), attention="eager"),  # its class chooses so: capped scores have no kernel
 }
