@@ -177,9 +177,9 @@ Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
 }  // namespace
 
 Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool) {
-    Tensor mask = std::move(mask_in);
-    if (mask.defined() && mask.dtype() != Dtype::boolean) mask = autocast_lower(std::move(mask));
-    Tensor v = autocast_lower(std::move(v_in)), k = autocast_lower(std::move(k_in)), q = autocast_lower(std::move(q_in));
+    Tensor mask = mask_in;
+    if (mask.defined() && mask.dtype() != Dtype::boolean) mask = autocast_lower(mask_in);
+    Tensor v = autocast_lower(v_in), k = autocast_lower(k_in), q = autocast_lower(q_in);
     Run& run = q.run();
     const std::int64_t head = q.size(-1);
     switch (choose(run, q, k, v, mask.defined())) {

@@ -67,9 +67,9 @@ Tensor bmm(Tensor a_in, Tensor b_in) {
 }  // namespace
 
 Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
-    Tensor bias = autocast_lower(std::move(bias_in));  // the last argument first, see autocast_lower
-    Tensor weight = autocast_lower(std::move(weight_in));
-    Tensor x = autocast_lower(std::move(x_in));
+    Tensor bias = autocast_lower(bias_in);  // the last argument first, see autocast_lower
+    Tensor weight = autocast_lower(weight_in);
+    Tensor x = autocast_lower(x_in);
     Run& run = x.run();
     if (x.size(-1) != weight.size(1)) throw std::logic_error("linear: the input's last dimension is not in_features");
     Dims sizes = x.sizes();
@@ -105,8 +105,8 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
 }
 
 Tensor matmul(Tensor a_in, Tensor b_in) {
-    Tensor b = autocast_lower(std::move(b_in));
-    Tensor a = autocast_lower(std::move(a_in));
+    Tensor b = autocast_lower(b_in);
+    Tensor a = autocast_lower(a_in);
     if (a.rank() < 2 || b.rank() < 2) throw std::logic_error("matmul: of vectors");
     if (b.rank() == 2) return linear(std::move(a), transpose(std::move(b), 0, 1), {});
     // Batches that broadcast are expanded, then folded into one dimension: copies where strides do not allow a view.

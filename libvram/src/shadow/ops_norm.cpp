@@ -58,7 +58,7 @@ void save_optional(Run& run, Node& node, const Tensor& tensor) {
 }  // namespace
 
 Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
-    Tensor bias = autocast_fp32(std::move(bias_in)), weight = autocast_fp32(std::move(weight_in)), x = autocast_fp32(std::move(x_in));
+    Tensor bias = autocast_fp32(bias_in), weight = autocast_fp32(weight_in), x = autocast_fp32(x_in);
     Run& run = x.run();
     run.op = Op::layer_norm;
     NodeRef node = run.record(Op::layer_norm, layer_norm_backward, {&x, &weight, &bias});
@@ -81,7 +81,7 @@ Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
 }
 
 Tensor rms_norm(Tensor x_in, Tensor weight_in) {
-    Tensor weight = autocast_fp32(std::move(weight_in)), x = autocast_fp32(std::move(x_in));
+    Tensor weight = autocast_fp32(weight_in), x = autocast_fp32(x_in);
     Run& run = x.run();
     run.op = Op::rms_norm;
     NodeRef node = run.record(Op::rms_norm, rms_norm_backward, {&x, &weight});
@@ -98,7 +98,7 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
 }
 
 Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bias_in) {
-    Tensor bias = autocast_fp32(std::move(bias_in)), weight = autocast_fp32(std::move(weight_in)), x = autocast_fp32(std::move(x_in));
+    Tensor bias = autocast_fp32(bias_in), weight = autocast_fp32(weight_in), x = autocast_fp32(x_in);
     Run& run = x.run();
     if (!x.contiguous() && !x.layout()->channels_last) x = contiguous(std::move(x));
     run.op = Op::group_norm;
