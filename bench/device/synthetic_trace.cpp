@@ -28,8 +28,9 @@ Trace synthetic_step(int events) {
     Trace trace;
     trace.tags.push_back({"transformer", shadow::Category::activations});
     constexpr Bytes token_row = Bytes{4608} * 3072 * 2;
-    const Bytes sizes[] = {token_row, token_row, token_row * 3, token_row * 4, token_row * 2, 3072 * 2, 18432 * 2,
-                           4608 * 4, 4608 * 16 * 2, 16 * 4608 * 2, 512, 4, 4608 * 128 * 2 * 2};
+    const Bytes sizes[] = {token_row, token_row, token_row * 3,     token_row * 4, token_row * 2,
+                           3072 * 2,  18432 * 2, 4608 * 4,          4608 * 16 * 2, 16 * 4608 * 2,
+                           512,       4,         4608 * 128 * 2 * 2};
     mark(trace, MarkKind::phase_begin, "step 1");
     for (int i = 0; i < 500; ++i) {
         alloc(trace, 3072 * 3072 * 2 * (1 + i % 4));

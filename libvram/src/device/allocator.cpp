@@ -8,11 +8,11 @@ namespace vram::device {
 namespace {
 
 // Source: c10/core/AllocatorConfig.h.
-constexpr Bytes min_block = 512;           // kMinBlockSize
-constexpr Bytes small_request = 1 * MiB;   // kSmallSize: the largest of the small pool
-constexpr Bytes small_segment = 2 * MiB;   // kSmallBuffer
-constexpr Bytes min_large = 10 * MiB;      // kMinLargeAlloc: from here on a segment of its own
-constexpr Bytes round_large = 2 * MiB;     // kRoundLarge
+constexpr Bytes min_block = 512;          // kMinBlockSize
+constexpr Bytes small_request = 1 * MiB;  // kSmallSize: the largest of the small pool
+constexpr Bytes small_segment = 2 * MiB;  // kSmallBuffer
+constexpr Bytes min_large = 10 * MiB;     // kMinLargeAlloc: from here on a segment of its own
+constexpr Bytes round_large = 2 * MiB;    // kRoundLarge
 
 constexpr Bytes last_address = Bytes{1} << 61;
 
@@ -180,7 +180,8 @@ Block Allocator::allocate(Bytes bytes) {
     // torch refuses an exabyte without asking the card; so does this, from a pebibyte on.
     if (bytes > unlimited) {
         ++counters_.failures;
-        out_of_memory_ = {bytes, bytes, counters_.allocated, counters_.reserved, capacity_.reservable - counters_.reserved};
+        out_of_memory_ = {bytes, bytes, counters_.allocated, counters_.reserved,
+                          capacity_.reservable - counters_.reserved};
         return no_block;
     }
     const Bytes size = rounds_to_powers_ ? round_size(bytes, config_) : round_up(bytes, min_block);
@@ -195,8 +196,9 @@ Block Allocator::allocate(Bytes bytes) {
     }
     Node* node = &at(block);
     const Bytes remaining = node->size - size;
-    const bool split = small || config_.expandable_segments ? remaining >= min_block
-                                                            : size < config_.max_split_size && remaining > small_request;
+    const bool split = small || config_.expandable_segments
+                           ? remaining >= min_block
+                           : size < config_.max_split_size && remaining > small_request;
     if (split) {
         const Block rest = make_node(node->address + size, remaining, small, State::free);
         node = &at(block);
@@ -347,7 +349,8 @@ Block Allocator::grow(bool small, Bytes size) {
     }
     if (block == no_block) {
         ++counters_.failures;
-        out_of_memory_ = {0, segment, counters_.allocated, counters_.reserved, capacity_.reservable - counters_.reserved};
+        out_of_memory_ = {0, segment, counters_.allocated, counters_.reserved,
+                          capacity_.reservable - counters_.reserved};
     }
     return block;
 }

@@ -16,15 +16,28 @@ namespace {
 constexpr std::int64_t least_segment_mib = 10;  // kMinLargeAlloc
 constexpr std::int64_t most_mib = unlimited / MiB;
 
-// Source: AcceleratorAllocatorConfig::getMutableKeys, CUDAAllocatorConfig::getKeys, and the names that parseArgs takes for
-// ROCm. The last two came after 2.13 (pytorch PR 192269): they reserve virtual addresses only.
-constexpr std::array<std::string_view, 20> known_options{
-    "backend", "expandable_segments", "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
-    "garbage_collection_threshold", "per_process_memory_fraction", "throw_on_cudamalloc_oom", "roundup_power2_divisions",
-    "release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "pinned_use_cuda_host_register",
-    "pinned_use_hip_host_register", "pinned_num_register_threads", "pinned_reserve_segment_size_mb",
-    "pinned_use_background_threads", "pinned_free_catch_all", "graph_capture_record_stream_reuse",
-    "expandable_segments_reserve", "expandable_segments_reserve_by_class"};
+// Source: AcceleratorAllocatorConfig::getMutableKeys, CUDAAllocatorConfig::getKeys, and the names that parseArgs takes
+// for ROCm. The last two came after 2.13 (pytorch PR 192269): they reserve virtual addresses only.
+constexpr std::array<std::string_view, 20> known_options{"backend",
+                                                         "expandable_segments",
+                                                         "max_split_size_mb",
+                                                         "max_non_split_rounding_mb",
+                                                         "large_segment_size_mb",
+                                                         "garbage_collection_threshold",
+                                                         "per_process_memory_fraction",
+                                                         "throw_on_cudamalloc_oom",
+                                                         "roundup_power2_divisions",
+                                                         "release_lock_on_cudamalloc",
+                                                         "release_lock_on_hipmalloc",
+                                                         "pinned_use_cuda_host_register",
+                                                         "pinned_use_hip_host_register",
+                                                         "pinned_num_register_threads",
+                                                         "pinned_reserve_segment_size_mb",
+                                                         "pinned_use_background_threads",
+                                                         "pinned_free_catch_all",
+                                                         "graph_capture_record_stream_reuse",
+                                                         "expandable_segments_reserve",
+                                                         "expandable_segments_reserve_by_class"};
 
 struct Option {
     std::string name;
@@ -35,7 +48,8 @@ struct Option {
 // One pass over the text; blanks carry no meaning, as in torch's ConfigTokenizer.
 class Reader {
   public:
-    Reader(std::string_view text, const Place& place, Diagnostics& complaints) : place_(place), complaints_(complaints) {
+    Reader(std::string_view text, const Place& place, Diagnostics& complaints)
+        : place_(place), complaints_(complaints) {
         for (char c : text) {
             const bool separator = c == ',' || c == ':' || c == '[' || c == ']';
             if (separator || tokens_.empty() || is_separator(tokens_.back())) {
@@ -57,7 +71,8 @@ class Reader {
             ++position_;
             if (peek() == "[") {
                 option.is_list = true;
-                while (++position_ < tokens_.size() && tokens_[position_] != "]") option.value.push_back(tokens_[position_]);
+                while (++position_ < tokens_.size() && tokens_[position_] != "]")
+                    option.value.push_back(tokens_[position_]);
                 if (peek() != "]") return broken(std::move(out), "']' to close the list of " + option.name, peek());
             } else if (is_separator(peek()) || peek().empty()) {
                 return broken(std::move(out), "a value for " + option.name, peek());
@@ -78,8 +93,9 @@ class Reader {
     }
     [[nodiscard]] std::string peek() const { return position_ < tokens_.size() ? tokens_[position_] : std::string(); }
     std::vector<Option> broken(std::vector<Option> so_far, const std::string& due, const std::string& found) {
-        complaints_.push_back({Severity::error, Problem::syntax, place_, "alloc_conf", found, "",
-                               "the allocator setting wants " + due + (found.empty() ? ", it ends here" : ", not " + found)});
+        complaints_.push_back(
+            {Severity::error, Problem::syntax, place_, "alloc_conf", found, "",
+             "the allocator setting wants " + due + (found.empty() ? ", it ends here" : ", not " + found)});
         return so_far;
     }
 
@@ -95,8 +111,8 @@ class Values {
     Values(const Place& place, Diagnostics& complaints) : place_(place), complaints_(complaints) {}
 
     void complain(Problem problem, const Option& option, std::string text, std::string nearest_value = {}) {
-        complaints_.push_back({Severity::error, problem, place_, option.name, joined(option), std::move(nearest_value),
-                               std::move(text)});
+        complaints_.push_back(
+            {Severity::error, problem, place_, option.name, joined(option), std::move(nearest_value), std::move(text)});
     }
     bool word(const Option& option) {
         if (!option.is_list && option.value.size() == 1) return true;
@@ -172,12 +188,14 @@ class Values {
                 return complain(Problem::syntax, option, option.name + " wants a list such as [256:1,512:2,>:4]");
             if (!power_of_two(option, option.value[i + 2], value)) return;
             if (option.value[i] == ">") {
-                std::fill(result.begin() + static_cast<std::ptrdiff_t>(std::min(last + 1, result.size())), result.end(), value);
+                std::fill(result.begin() + static_cast<std::ptrdiff_t>(std::min(last + 1, result.size())), result.end(),
+                          value);
                 continue;
             }
             std::int64_t boundary = 0;
             if (!power_of_two(option, option.value[i], boundary)) return;
-            if (boundary == 0) return complain(Problem::out_of_range, option, option.name + " has an interval of 0 MiB");
+            if (boundary == 0)
+                return complain(Problem::out_of_range, option, option.name + " has an interval of 0 MiB");
             const std::size_t index = std::min<std::size_t>(
                 static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(boundary)) - 1), result.size() - 1);
             if (first) std::fill(result.begin(), result.begin() + static_cast<std::ptrdiff_t>(index), value);
@@ -208,7 +226,8 @@ expected<AllocatorConfig> parse(std::string_view alloc_conf, const Place& place,
 
     // The segment size first: limits of others follow from it. Source: AcceleratorAllocatorConfig::parseArgs.
     for (const Option& option : options)
-        if (option.name == "large_segment_size_mb") values.mebibytes(option, least_segment_mib + 1, config.large_segment_size);
+        if (option.name == "large_segment_size_mb")
+            values.mebibytes(option, least_segment_mib + 1, config.large_segment_size);
     const std::int64_t segment_mib = config.large_segment_size / MiB;
     config.max_non_split_rounding = config.large_segment_size;
 

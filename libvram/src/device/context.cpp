@@ -30,7 +30,10 @@ std::vector<OutsidePart> outside_parts(const DeviceProfile& card, Os os, ModuleL
 
 MemoryRange context_by_size(std::int32_t multiprocessors) {
     // Steps that hold every public number of a process in full swing; see device_profiles/ for each.
-    struct Step { std::int32_t multiprocessors; Bytes low, high; };
+    struct Step {
+        std::int32_t multiprocessors;
+        Bytes low, high;
+    };
     constexpr Step steps[] = {{60, 83 * MiB, 349 * MiB}, {90, 124 * MiB, 456 * MiB}, {150, 379 * MiB, 760 * MiB}};
     const char* source = "range over measured cards of about this many multiprocessors, from out-of-memory messages";
     for (const Step& step : steps)

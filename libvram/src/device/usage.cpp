@@ -14,7 +14,8 @@ namespace {
 
 constexpr Bytes rounded(Bytes bytes) { return (bytes + 511) & ~Bytes{511}; }
 
-// Highest values since the last mark. The hot loops write here; a mark folds it into every phase and stage that is open.
+// Highest values since the last mark. The hot loops write here; a mark folds it into every phase and stage that is
+// open.
 struct Window {
     Bytes tensors = 0, tensors_peak = 0;
     Bytes allocated = 0, allocated_peak = 0, reserved = 0, reserved_peak = 0;
@@ -67,7 +68,8 @@ class Recorder {
     }
 
     [[nodiscard]] Failure failure(std::int64_t event, const OutOfMemory& why) const {
-        return {event, in_phase_ ? phase_.name : std::string(), open_.empty() ? std::string() : open_.back().span.name, why};
+        return {event, in_phase_ ? phase_.name : std::string(), open_.empty() ? std::string() : open_.back().span.name,
+                why};
     }
 
     [[nodiscard]] Usage finish(Window& window) {
@@ -106,7 +108,8 @@ class Recorder {
     }
     void begin_stage(const std::string& name, std::int64_t event, const Window& window) {
         std::vector<Span>& stages = phase_.stages;
-        const auto found = std::find_if(stages.begin(), stages.end(), [&](const Span& span) { return span.name == name; });
+        const auto found =
+            std::find_if(stages.begin(), stages.end(), [&](const Span& span) { return span.name == name; });
         const auto entry = static_cast<std::size_t>(found - stages.begin());
         const bool again = found != stages.end();
         Span span = begin<Span>(name, event, window);
@@ -227,7 +230,8 @@ const PhaseUsage* Usage::phase(std::string_view phase_name) const { return named
 Usage sum(const Trace& trace) {
     Recorder recorder;
     Window window;
-    // 0 for what is not alive and for scratch; so every event but a mark or a retag is one difference, without a branch.
+    // 0 for what is not alive and for scratch; so every event but a mark or a retag is one difference, without a
+    // branch.
     std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
     const auto count = static_cast<std::int64_t>(trace.events.size());
     const Event* const events = trace.events.data();
@@ -237,7 +241,8 @@ Usage sum(const Trace& trace) {
         std::int64_t peak_event = window.tensors_peak_event;
         for (; i < count && events[i].kind != EventKind::mark; ++i) {
             const Event& event = events[i];
-            if (event.kind == EventKind::retag) [[unlikely]] continue;
+            if (event.kind == EventKind::retag) [[unlikely]]
+                continue;
             Bytes& size = sizes[static_cast<std::size_t>(event.slot)];
             const Bytes fresh = rounded(event.bytes) & -static_cast<Bytes>(event.kind == EventKind::alloc);
             tensors += fresh - size;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <tuple>
 
 #include "profile/embedded.hpp"
@@ -55,10 +56,15 @@ expected<DeviceCatalogue> DeviceCatalogue::of(std::vector<DeviceProfile> devices
     Diagnostics complaints;
     const auto give = [&](const std::string& word, std::size_t device) {
         const auto [entry, fresh] = out.index_.emplace(shortened(word), device);
-        if (!fresh && entry->second != device)
-            complaints.push_back({Severity::error, Problem::duplicate_key, {}, out.devices_[device].id, word, "",
-                                  "two cards are called " + word + ": " + out.devices_[entry->second].id + " and " +
-                                      out.devices_[device].id});
+        if (fresh || entry->second == device) return;
+        std::string text = "two cards are called ";
+        text += word;
+        text += ": ";
+        text += out.devices_[entry->second].id;
+        text += " and ";
+        text += out.devices_[device].id;
+        complaints.push_back(
+            {Severity::error, Problem::duplicate_key, {}, out.devices_[device].id, word, "", std::move(text)});
     };
     for (std::size_t i = 0; i < out.devices_.size(); ++i) {
         give(out.devices_[i].id, i);

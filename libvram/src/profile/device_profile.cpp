@@ -1,6 +1,7 @@
 #include "vram/profile/device_profile.hpp"
 
 #include <cctype>
+#include <utility>
 
 #include "vram/io/document.hpp"
 #include "vram/io/fields.hpp"
@@ -60,7 +61,7 @@ std::string_view to_text(Evidence evidence) {
 }
 
 Bytes DeviceProfile::cublas_workspace_in(std::int32_t torch_major, std::int32_t torch_minor) const {
-    constexpr Bytes before_blackwell = 2 * 4 * MiB + 8 * 16 * KiB;  // :4096:2:16:8
+    constexpr Bytes before_blackwell = 8 * MiB + 128 * KiB;  // :4096:2:16:8
     const bool knows_blackwell = torch_major > 2 || (torch_major == 2 && torch_minor >= 12);
     return sm >= 100 && !knows_blackwell ? before_blackwell : cublas_workspace;
 }
@@ -76,21 +77,25 @@ expected<DeviceProfile> read_device_profile(std::string_view text, std::string f
     static_cast<void>(fields.integer("schema", {.min = 1, .max = 1}, io::required));
     card.id = fields.text("id", io::required);
     if (fields.has("id") && (!is_id(card.id) || card.id != stem_of(document->file_name)))
-        fields.complain("id", Problem::bad_value, "id must be the file's name without .yaml: lower case, digits and dashes");
+        fields.complain("id", Problem::bad_value,
+                        "id must be the file's name without .yaml: lower case, digits and dashes");
     card.name = fields.text("name", io::required);
     card.aliases = fields.texts("aliases").value_or(std::vector<std::string>{});
     card.architecture = fields.text("architecture", io::required);
     card.sm = static_cast<std::int32_t>(fields.integer("sm", {.min = 50, .max = 199}, io::required));
-    card.multiprocessors = static_cast<std::int32_t>(fields.integer("multiprocessors", {.min = 1, .max = 1024}, io::required));
+    card.multiprocessors =
+        static_cast<std::int32_t>(fields.integer("multiprocessors", {.min = 1, .max = 1024}, io::required));
     card.memory = fields.size("memory", io::required);
     io::Fields capacity = fields.map("capacity");
     card.linux_capacity = memory_range(capacity.map("linux"));
     card.windows_capacity = memory_range(capacity.map("windows"));
     capacity.finish(Severity::error);
-    for (const auto& [key, range] : {std::pair{"linux", &card.linux_capacity}, std::pair{"windows", &card.windows_capacity}})
+    for (const auto& [key, range] :
+         {std::pair{"linux", &card.linux_capacity}, std::pair{"windows", &card.windows_capacity}})
         if (range->high > card.memory || range->low < card.memory / 2)
-            fields.complain("capacity", Problem::out_of_range,
-                            std::string("the capacity for ") + key + " is above the memory on the box, or below half of it");
+            fields.complain(
+                "capacity", Problem::out_of_range,
+                std::string("the capacity for ") + key + " is above the memory on the box, or below half of it");
     card.context = memory_range(fields.map("context"));
     if (card.context.high > 2 * GiB || card.context.low == 0)
         fields.complain("context", Problem::out_of_range, "a context is larger than nothing and below 2 GiB");

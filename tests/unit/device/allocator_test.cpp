@@ -37,7 +37,8 @@ AllocatorConfig expandable() {
     return config;
 }
 
-// What must hold after every step, seen from outside: blocks tile their segments, sums equal counters, neighbours merged.
+// What must hold after every step, seen from outside: blocks tile their segments, sums equal counters, neighbours
+// merged.
 void check_invariants(const Allocator& allocator, const AllocatorConfig& config) {
     const Counters& counters = allocator.counters();
     Bytes allocated = 0, mapped = 0;
@@ -86,13 +87,30 @@ TEST_CASE("the caching allocator's two counters, as worked out from PyTorch's ru
                   40 * MiB},
              Case{"10 MiB has a segment of its own", {10 * MiB}, 10485760, 10 * MiB, 10485760, 20 * MiB},
              Case{"below 10 MiB a segment of 20", {10 * MiB - 512, 9 * MiB}, 19922432, 20 * MiB, 19922432, 20 * MiB},
-             Case{"33 MiB lie in 34 unsplit, and 32 MiB + 1 reuse them", {33 * MiB, -1, 32 * MiB + 1}, 35651584, 34 * MiB,
-                  34603008, 40 * MiB},
-             Case{"64 MiB serve 40 and then 24", {64 * MiB, -1, 40 * MiB, 24 * MiB}, 64 * MiB, 64 * MiB, 64 * MiB, 80 * MiB},
-             Case{"a hole of 100 does not hold 120", {100 * MiB, 50 * MiB, -1, 120 * MiB}, 170 * MiB, 270 * MiB, 170 * MiB,
+             Case{"33 MiB lie in 34 unsplit, and 32 MiB + 1 reuse them",
+                  {33 * MiB, -1, 32 * MiB + 1},
+                  35651584,
+                  34 * MiB,
+                  34603008,
+                  40 * MiB},
+             Case{"64 MiB serve 40 and then 24",
+                  {64 * MiB, -1, 40 * MiB, 24 * MiB},
+                  64 * MiB,
+                  64 * MiB,
+                  64 * MiB,
+                  80 * MiB},
+             Case{"a hole of 100 does not hold 120",
+                  {100 * MiB, 50 * MiB, -1, 120 * MiB},
+                  170 * MiB,
+                  270 * MiB,
+                  170 * MiB,
                   280 * MiB},
              Case{"two holes side by side are one only in an expandable segment",
-                  {30 * MiB, 30 * MiB, 30 * MiB, 30 * MiB, -2, -3, 60 * MiB}, 120 * MiB, 180 * MiB, 120 * MiB, 120 * MiB},
+                  {30 * MiB, 30 * MiB, 30 * MiB, 30 * MiB, -2, -3, 60 * MiB},
+                  120 * MiB,
+                  180 * MiB,
+                  120 * MiB,
+                  120 * MiB},
              Case{"a cuBLAS workspace", {8519680}, 8519680, 20 * MiB, 8519680, 20 * MiB},
          }) {
         CAPTURE(std::string(c.why));
@@ -137,32 +155,65 @@ TEST_CASE("options of PYTORCH_CUDA_ALLOC_CONF change the counters as they do in 
         Counters expected;
     };
     for (const Case& c : {
-             Case{"1200 MiB with 4 divisions between 1024 and 2048", "roundup_power2_divisions:4", {1200 * MiB}, unlimited,
+             Case{"1200 MiB with 4 divisions between 1024 and 2048",
+                  "roundup_power2_divisions:4",
+                  {1200 * MiB},
+                  unlimited,
                   {1280 * MiB, 1280 * MiB, 1280 * MiB, 1280 * MiB, 1, 0, 0}},
-             Case{"sizes up to 512 x divisions keep the 512 rule", "roundup_power2_divisions:8", {4096}, unlimited,
+             Case{"sizes up to 512 x divisions keep the 512 rule",
+                  "roundup_power2_divisions:8",
+                  {4096},
+                  unlimited,
                   {4096, 4096, 2 * MiB, 2 * MiB, 1, 0, 0}},
-             Case{"a cached 100 MiB is not split for 40 under max_split_size", "max_split_size_mb:64",
-                  {100 * MiB, -1, 40 * MiB}, unlimited, {40 * MiB, 100 * MiB, 140 * MiB, 140 * MiB, 2, 0, 0}},
-             Case{"nor handed out whole for a request that is 20 MiB smaller", "max_split_size_mb:64",
-                  {100 * MiB, -1, 80 * MiB}, unlimited, {80 * MiB, 100 * MiB, 180 * MiB, 180 * MiB, 2, 0, 0}},
-             Case{"but within 20 MiB it is, whole", "max_split_size_mb:64", {100 * MiB, -1, 81 * MiB}, unlimited,
+             Case{"a cached 100 MiB is not split for 40 under max_split_size",
+                  "max_split_size_mb:64",
+                  {100 * MiB, -1, 40 * MiB},
+                  unlimited,
+                  {40 * MiB, 100 * MiB, 140 * MiB, 140 * MiB, 2, 0, 0}},
+             Case{"nor handed out whole for a request that is 20 MiB smaller",
+                  "max_split_size_mb:64",
+                  {100 * MiB, -1, 80 * MiB},
+                  unlimited,
+                  {80 * MiB, 100 * MiB, 180 * MiB, 180 * MiB, 2, 0, 0}},
+             Case{"but within 20 MiB it is, whole",
+                  "max_split_size_mb:64",
+                  {100 * MiB, -1, 81 * MiB},
+                  unlimited,
                   {100 * MiB, 100 * MiB, 100 * MiB, 100 * MiB, 1, 0, 0}},
-             Case{"a wider rounding lets it", "max_split_size_mb:64,max_non_split_rounding_mb:40", {100 * MiB, -1, 80 * MiB},
-                  unlimited, {100 * MiB, 100 * MiB, 100 * MiB, 100 * MiB, 1, 0, 0}},
-             Case{"oversized blocks go back before the general retry", "max_split_size_mb:64",
-                  {100 * MiB, 90 * MiB, 30 * MiB, -1, -2, -3, 140 * MiB}, 300 * MiB,
+             Case{"a wider rounding lets it",
+                  "max_split_size_mb:64,max_non_split_rounding_mb:40",
+                  {100 * MiB, -1, 80 * MiB},
+                  unlimited,
+                  {100 * MiB, 100 * MiB, 100 * MiB, 100 * MiB, 1, 0, 0}},
+             Case{"oversized blocks go back before the general retry",
+                  "max_split_size_mb:64",
+                  {100 * MiB, 90 * MiB, 30 * MiB, -1, -2, -3, 140 * MiB},
+                  300 * MiB,
                   {140 * MiB, 220 * MiB, 170 * MiB, 220 * MiB, 2, 0, 0}},
-             Case{"a larger segment for requests of 1 to 10 MiB", "large_segment_size_mb:64", {5 * MiB}, unlimited,
+             Case{"a larger segment for requests of 1 to 10 MiB",
+                  "large_segment_size_mb:64",
+                  {5 * MiB},
+                  unlimited,
                   {5 * MiB, 5 * MiB, 64 * MiB, 64 * MiB, 1, 0, 0}},
-             Case{"and larger pages", "large_segment_size_mb:64,expandable_segments:True", {70 * MiB}, unlimited,
+             Case{"and larger pages",
+                  "large_segment_size_mb:64,expandable_segments:True",
+                  {70 * MiB},
+                  unlimited,
                   {70 * MiB, 70 * MiB, 128 * MiB, 128 * MiB, 0, 0, 0}},
-             Case{"a memory fraction limits the segments", "per_process_memory_fraction:0.5",
-                  {100 * MiB, -1, 120 * MiB}, 256 * MiB, {120 * MiB, 120 * MiB, 120 * MiB, 120 * MiB, 1, 1, 0}},
-             Case{"or refuses at once", "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True",
-                  {100 * MiB, -1, 120 * MiB}, 256 * MiB, {0, 100 * MiB, 100 * MiB, 100 * MiB, 1, 0, 1}},
+             Case{"a memory fraction limits the segments",
+                  "per_process_memory_fraction:0.5",
+                  {100 * MiB, -1, 120 * MiB},
+                  256 * MiB,
+                  {120 * MiB, 120 * MiB, 120 * MiB, 120 * MiB, 1, 1, 0}},
+             Case{"or refuses at once",
+                  "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True",
+                  {100 * MiB, -1, 120 * MiB},
+                  256 * MiB,
+                  {0, 100 * MiB, 100 * MiB, 100 * MiB, 1, 0, 1}},
              Case{"above the threshold what was free longest goes first",
                   "per_process_memory_fraction:0.5,garbage_collection_threshold:0.5",
-                  {40 * MiB, 44 * MiB, -1, 30 * MiB, -2, 50 * MiB}, 256 * MiB,
+                  {40 * MiB, 44 * MiB, -1, 30 * MiB, -2, 50 * MiB},
+                  256 * MiB,
                   {80 * MiB, 84 * MiB, 90 * MiB, 90 * MiB, 2, 0, 0}},
          }) {
         CAPTURE(std::string(c.why));
@@ -231,7 +282,8 @@ TEST_CASE("the fast allocator and the literal one agree at every step, in every 
             std::vector<Live> live;
             // Sizes from a few classes repeat, as tensors do; the rest is anything up to 64 MiB.
             std::vector<Bytes> classes;
-            for (int i = 0; i < 12; ++i) classes.push_back(Bytes{1} + static_cast<Bytes>(random() % (1U << (9 + i * 3 / 2))));
+            for (int i = 0; i < 12; ++i)
+                classes.push_back(Bytes{1} + static_cast<Bytes>(random() % (1U << (9 + i * 3 / 2))));
             for (int step = 0; step < 600; ++step) {
                 CAPTURE(step);
                 const std::uint32_t dice = random() % 1000;

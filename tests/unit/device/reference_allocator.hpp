@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,9 +12,9 @@
 
 namespace vram::device {
 
-/// The rules of c10/cuda/CUDACachingAllocator.cpp once more, slowly: ordered sets of pointers, nothing clever, written from
-/// PyTorch's text and not from allocator.cpp, so that the two can be compared step by step.
-/// Same simulated addresses: segments go up, an expandable segment's addresses are reused once it went back.
+/// The rules of c10/cuda/CUDACachingAllocator.cpp once more, slowly: ordered sets of pointers, nothing clever, written
+/// from PyTorch's text and not from allocator.cpp, so that the two can be compared step by step. Same simulated
+/// addresses: segments go up, an expandable segment's addresses are reused once it went back.
 class ReferenceAllocator {
   public:
     struct Piece {
@@ -51,9 +52,9 @@ class ReferenceAllocator {
     Piece* allocate(Bytes bytes) {
         const Bytes size = round(bytes);
         const bool small = size <= 1 * MiB;
-        const Bytes segment = small              ? 2 * MiB
+        const Bytes segment = small             ? 2 * MiB
                               : size < 10 * MiB ? config_.large_segment_size
-                                                 : (size + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
+                                                : (size + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
         Piece* found = get_free_block(small, size);
         bool refused = false;
         if (found == nullptr) {
@@ -61,7 +62,8 @@ class ReferenceAllocator {
             refused = config_.throw_on_cudamalloc_oom && has_limit() && stats.reserved + segment > allowed_;
             if (!refused) {
                 found = alloc_block(small, size, segment, false);
-                if (found == nullptr && release_available(small, size)) found = alloc_block(small, size, segment, false);
+                if (found == nullptr && release_available(small, size))
+                    found = alloc_block(small, size, segment, false);
                 if (found == nullptr) {
                     release_blocks(false);
                     release_blocks(true);

@@ -29,7 +29,9 @@ struct Pen {
         return trace.slots++;
     }
     void free(Slot slot) { trace.events.push_back({0, slot, 0, EventKind::free, 0}); }
-    void retag(Slot slot, std::uint16_t tag_index) { trace.events.push_back({0, slot, tag_index, EventKind::retag, 0}); }
+    void retag(Slot slot, std::uint16_t tag_index) {
+        trace.events.push_back({0, slot, tag_index, EventKind::retag, 0});
+    }
     void mark(MarkKind kind, std::string name = {}) {
         trace.events.push_back({0, static_cast<Slot>(trace.marks.size()), 0, EventKind::mark, 0});
         trace.marks.push_back({kind, std::move(name)});
@@ -257,7 +259,8 @@ TEST_CASE("the sum and the replay agree on tensors, and with a plain count, over
                     span->allocated_peak_event = 0;
                 }
                 PhaseUsage plain = summed.phases[i];
-                plain.allocated_peak_event = plain.stages[0].allocated_peak_event = plain.stages[1].allocated_peak_event = 0;
+                plain.allocated_peak_event = plain.stages[0].allocated_peak_event =
+                    plain.stages[1].allocated_peak_event = 0;
                 REQUIRE(phase == plain);
             }
             REQUIRE(reserved == replayed.reserved_peak);

@@ -57,13 +57,17 @@ TEST_CASE("a device profile is strict") {
         const char *key, *nearest;
     };
     for (const Case& c : {
-             Case{"a typo", "multiprocessors:", "multiprocesors:", Problem::unknown_key, "multiprocesors", "multiprocessors"},
-             Case{"no number without a source", ", source: a log", "", Problem::missing_key, "capacity.windows.source", ""},
-             Case{"the kind is one of two", "kind: measured", "kind: mesured", Problem::bad_value, "capacity.windows.kind", "measured"},
+             Case{"a typo", "multiprocessors:", "multiprocesors:", Problem::unknown_key, "multiprocesors",
+                  "multiprocessors"},
+             Case{"no number without a source", ", source: a log", "", Problem::missing_key, "capacity.windows.source",
+                  ""},
+             Case{"the kind is one of two", "kind: measured", "kind: mesured", Problem::bad_value,
+                  "capacity.windows.kind", "measured"},
              Case{"both ends or one number", "{bytes: 8589410304,", "{bytes: 8589410304, low: 1,", Problem::conflict,
                   "capacity.windows.bytes", ""},
              Case{"a range goes up", "low: 7.5 GiB", "low: 7.9 GiB", Problem::out_of_range, "capacity.linux.high", ""},
-             Case{"more than on the box", "bytes: 8589410304", "bytes: 9000000000", Problem::out_of_range, "capacity", ""},
+             Case{"more than on the box", "bytes: 8589410304", "bytes: 9000000000", Problem::out_of_range, "capacity",
+                  ""},
              Case{"the id is the file's name", "id: rtx-0000", "id: rtx-0001", Problem::bad_value, "id", ""},
              Case{"another schema", "schema: 1", "schema: 2", Problem::out_of_range, "schema", ""},
              Case{"a key twice", "sm: 89", "sm: 89\nsm: 90", Problem::duplicate_key, "sm", ""},
@@ -73,7 +77,8 @@ TEST_CASE("a device profile is strict") {
         const expected<DeviceProfile> card = read_device_profile(with(c.line, c.instead), "rtx-0000.yaml");
         REQUIRE_FALSE(card);
         const Diagnostics& complaints = card.error();
-        const auto found = std::find_if(complaints.begin(), complaints.end(), [&](const Diagnostic& d) { return d.problem == c.problem; });
+        const auto found = std::find_if(complaints.begin(), complaints.end(),
+                                        [&](const Diagnostic& d) { return d.problem == c.problem; });
         REQUIRE(found != complaints.end());
         CHECK(found->key == c.key);
         CHECK(found->nearest == c.nearest);
@@ -115,11 +120,14 @@ TEST_CASE("every built-in card reads, has its sources, and keeps within its box"
 TEST_CASE("a card is found by what people and drivers call it") {
     const expected<DeviceCatalogue> catalogue = DeviceCatalogue::built_in();
     REQUIRE(catalogue);
-    struct Case { const char *word, *id; };
-    for (const Case& c : {Case{"RTX 4090", "rtx-4090"}, Case{"rtx4090", "rtx-4090"}, Case{"NVIDIA GeForce RTX 4090", "rtx-4090"},
-                          Case{"4070 ti super", "rtx-4070-ti-super"}, Case{"RTX 3080", "rtx-3080-10gb"},
-                          Case{"rtx-3080-12gb", "rtx-3080-12gb"}, Case{"A100 80GB", "a100-80gb"}, Case{"H100", "h100-sxm"},
-                          Case{"Tesla T4", "t4"}, Case{"nvidia l4", "l4"}, Case{"RTX 4090 Laptop GPU", "rtx-4090-laptop"}}) {
+    struct Case {
+        const char *word, *id;
+    };
+    for (const Case& c :
+         {Case{"RTX 4090", "rtx-4090"}, Case{"rtx4090", "rtx-4090"}, Case{"NVIDIA GeForce RTX 4090", "rtx-4090"},
+          Case{"4070 ti super", "rtx-4070-ti-super"}, Case{"RTX 3080", "rtx-3080-10gb"},
+          Case{"rtx-3080-12gb", "rtx-3080-12gb"}, Case{"A100 80GB", "a100-80gb"}, Case{"H100", "h100-sxm"},
+          Case{"Tesla T4", "t4"}, Case{"nvidia l4", "l4"}, Case{"RTX 4090 Laptop GPU", "rtx-4090-laptop"}}) {
         CAPTURE(std::string(c.word));
         REQUIRE(catalogue->device(c.word) != nullptr);
         CHECK(catalogue->device(c.word)->id == c.id);

@@ -25,7 +25,7 @@ struct OutOfMemory {
     Bytes tried = 0;      // "Tried to allocate": the segment, not the tensor
     Bytes allocated = 0;
     Bytes reserved = 0;
-    Bytes free = 0;       // capacity − reserved: what CUDA still had
+    Bytes free = 0;  // capacity − reserved: what CUDA still had
     bool operator==(const OutOfMemory&) const = default;
 };
 
@@ -81,8 +81,8 @@ class Allocator {
     struct Piece {
         Bytes address, size;
         State state;
-        bool small;        // its pool
-        bool starts;       // first of its segment
+        bool small;   // its pool
+        bool starts;  // first of its segment
         bool operator==(const Piece&) const = default;
     };
     /// Every block by address, as torch.cuda.memory_snapshot() would list them, unmapped address space included. Slow.
@@ -117,7 +117,7 @@ class Allocator {
     };
     struct Pool {
         Index index;
-        std::vector<Block> unmapped;    // by address; expandable segments only
+        std::vector<Block> unmapped;       // by address; expandable segments only
         std::vector<Bytes> address_space;  // of expandable segments that went back
         std::int64_t lookups = 0;
     };
@@ -156,9 +156,9 @@ class Allocator {
     OutOfMemory out_of_memory_;
 };
 
-/// backend:cudaMallocAsync, an approximation: `allocated` counts exact bytes; the driver's pool grows in steps of 32 MiB
-/// and never fragments; empty_cache trims it to what is live, rounded up to a step; nothing is retried.
-/// Source: pytorch PR 65365 (statistics), ComfyUI PR 11154 (the step, as observed). Real pools may fragment (pytorch issue
+/// backend:cudaMallocAsync, an approximation: `allocated` counts exact bytes; the driver's pool grows in steps of 32
+/// MiB and never fragments; empty_cache trims it to what is live, rounded up to a step; nothing is retried. Source:
+/// pytorch PR 65365 (statistics), ComfyUI PR 11154 (the step, as observed). Real pools may fragment (pytorch issue
 /// 110194), so `reserved` is a lower bound.
 class AsyncAllocator {
   public:

@@ -34,8 +34,8 @@ struct AllocatorConfig {
     double per_process_memory_fraction = 1;
     /// With a fraction below 1: fail at once instead of giving back cached segments first (2.12, pytorch PR 179473).
     bool throw_on_cudamalloc_oom = false;
-    /// Divisions between two powers of two, by the power of two below the request: 1 MiB (and less), 2 MiB, … 32 GiB and
-    /// more. 0 and 1: off.
+    /// Divisions between two powers of two, by the power of two below the request: 1 MiB (and less), 2 MiB, … 32 GiB
+    /// and more. 0 and 1: off.
     std::array<std::int64_t, 16> roundup_power2_divisions{};
 
     bool operator==(const AllocatorConfig&) const = default;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <cstdint>
 #include <vector>
 
 #include "vram/base/bytes.hpp"
@@ -23,10 +24,10 @@ enum class ModuleLoading : std::uint8_t {
     eager,  // CUDA_MODULE_LOADING=EAGER, or older: every kernel of every library at the start
 };
 
-/// What stands beside the reserved memory in nvidia-smi for one process on this card: one part of category context, which
-/// holds what the libraries of a training load, and, with eager loading, one of category libraries.
-/// Measured on Linux; no public Windows number is known, so that range is widened by two fifths to both sides.
-/// Not in it: NCCL, managed memory of paged optimizers, other processes and the desktop.
+/// What stands beside the reserved memory in nvidia-smi for one process on this card: one part of category context,
+/// which holds what the libraries of a training load, and, with eager loading, one of category libraries. Measured on
+/// Linux; no public Windows number is known, so that range is widened by two fifths to both sides. Not in it: NCCL,
+/// managed memory of paged optimizers, other processes and the desktop.
 [[nodiscard]] std::vector<OutsidePart> outside_parts(const profile::DeviceProfile& card, profile::Os os,
                                                      ModuleLoading loading = ModuleLoading::lazy);
 

@@ -30,8 +30,9 @@ struct Span {
     bool operator==(const Span&) const = default;
 };
 
-/// A phase and its stages. Stages of the same name (gradient accumulation plays forward, loss, backward n times) are one
-/// entry: start is the first one's, peak the highest, end the last one's. Stages inside stages are entries of their own.
+/// A phase and its stages. Stages of the same name (gradient accumulation plays forward, loss, backward n times) are
+/// one entry: start is the first one's, peak the highest, end the last one's. Stages inside stages are entries of their
+/// own.
 struct PhaseUsage : Span {
     std::vector<Span> stages;
     /// The stage named so, or null.
@@ -68,18 +69,18 @@ struct Usage {
 [[nodiscard]] Usage sum(const shadow::Trace& trace);
 
 /// The same and torch's caching allocator, about 30 ns an event. `capacity` bounds the reserved bytes; running out is a
-/// value (Usage::failure). To learn the need, replay without a limit; to learn whether giving cached memory back makes it
-/// fit, replay with the card's.
+/// value (Usage::failure). To learn the need, replay without a limit; to learn whether giving cached memory back makes
+/// it fit, replay with the card's.
 [[nodiscard]] Usage replay(const shadow::Trace& trace, const AllocatorConfig& config, Capacity capacity = unlimited);
 
 /// A slot that is alive after an event.
 struct LiveSlot {
     shadow::Slot slot = 0;
-    std::uint16_t tag = 0;       // of Trace::tags, as of then
-    std::uint8_t op = 0;         // who asked (shadow::Op)
-    bool scratch = false;        // EventKind::scratch
-    Bytes bytes = 0;             // as requested
-    std::int64_t born = 0;       // index of its event
+    std::uint16_t tag = 0;  // of Trace::tags, as of then
+    std::uint8_t op = 0;    // who asked (shadow::Op)
+    bool scratch = false;   // EventKind::scratch
+    Bytes bytes = 0;        // as requested
+    std::int64_t born = 0;  // index of its event
     bool operator==(const LiveSlot&) const = default;
 };
 
@@ -98,17 +99,17 @@ struct TagBytes {
 struct Snapshot {
     std::int64_t event = 0;
     Bytes allocated = 0, reserved = 0;
-    std::vector<TagBytes> tensors;    // in the order of Trace::tags; none is 0
-    std::vector<TagBytes> scratch;    // what `workspace` adds up, by the component that asked
-    Bytes workspace = 0;              // Σ scratch: cuBLAS workspaces, counted scratch of kernels
-    Bytes rounding = 0;               // unsplit remainders and roundup_power2_divisions; under cudaMallocAsync <= 0, since
-                                      // that backend counts exact bytes
-    Bytes unallocated = 0;            // the phase's reserved peak − allocated
+    std::vector<TagBytes> tensors;  // in the order of Trace::tags; none is 0
+    std::vector<TagBytes> scratch;  // what `workspace` adds up, by the component that asked
+    Bytes workspace = 0;            // Σ scratch: cuBLAS workspaces, counted scratch of kernels
+    Bytes rounding = 0;     // unsplit remainders and roundup_power2_divisions; under cudaMallocAsync <= 0, since
+                            // that backend counts exact bytes
+    Bytes unallocated = 0;  // the phase's reserved peak − allocated
     bool operator==(const Snapshot&) const = default;
 };
 
-/// The moment of the highest `allocated` of a phase of `replay(trace, …)`; `phase` is one of its phases and reached before
-/// any failure.
+/// The moment of the highest `allocated` of a phase of `replay(trace, …)`; `phase` is one of its phases and reached
+/// before any failure.
 [[nodiscard]] Snapshot snapshot_at_peak(const shadow::Trace& trace, const PhaseUsage& phase);
 
 }  // namespace vram::device

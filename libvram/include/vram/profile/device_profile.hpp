@@ -32,22 +32,22 @@ struct MemoryRange {
 
 /// A graphics card, as far as memory goes. Plain values, read from device_profiles/*.yaml.
 struct DeviceProfile {
-    std::string id;                     // "rtx-4090": the name of the file
-    std::string name;                   // as the driver says it: "NVIDIA GeForce RTX 4090"
-    std::vector<std::string> aliases;   // "RTX 4090"; case, blanks and dashes do not matter
-    std::string architecture;           // "ada"
-    std::int32_t sm = 0;                // compute capability without its dot: 89, 120
-    std::int32_t multiprocessors = 0;   // streaming multiprocessors: split heuristics of attention, size of the context
-    Bytes memory = 0;                   // as nvidia-smi says; on the box where ECC takes part of that
-    MemoryRange linux_capacity;         // what torch.cuda.get_device_properties(0).total_memory says
-    MemoryRange windows_capacity;       // cards for servers have one too: nominal
+    std::string id;                    // "rtx-4090": the name of the file
+    std::string name;                  // as the driver says it: "NVIDIA GeForce RTX 4090"
+    std::vector<std::string> aliases;  // "RTX 4090"; case, blanks and dashes do not matter
+    std::string architecture;          // "ada"
+    std::int32_t sm = 0;               // compute capability without its dot: 89, 120
+    std::int32_t multiprocessors = 0;  // streaming multiprocessors: split heuristics of attention, size of the context
+    Bytes memory = 0;                  // as nvidia-smi says; on the box where ECC takes part of that
+    MemoryRange linux_capacity;        // what torch.cuda.get_device_properties(0).total_memory says
+    MemoryRange windows_capacity;      // cards for servers have one too: nominal
     /// What nvidia-smi shows for the process beside torch's reserved memory: CUDA context, loaded kernels, library
     /// handles, in a training in full swing with lazy loading (the default since CUDA 11.8 and torch 1.13).
     MemoryRange context;
     /// torch's cuBLAS workspace for one thread, through the caching allocator, from torch 2.12 on.
     /// Source: CublasHandlePool.cpp, parseChosenWorkspaceSize.
     Bytes cublas_workspace = 0;
-    std::string source;                 // of the name, sm and multiprocessors
+    std::string source;  // of the name, sm and multiprocessors
     std::string notes;
 
     [[nodiscard]] const MemoryRange& capacity(Os os) const {
