@@ -1,0 +1,146 @@
+#include "arguments.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace vram::cli {
+namespace {
+
+constexpr std::string_view examples = R"(
+  vramest check job.yaml                      on this machine's card, or the smallest that holds it
+  vramest check job.yaml --gpu rtx-4090       on that card
+  vramest check job.yaml --set train.batch_size=2 --json
+)";
+
+Unexpected complaint(Problem problem, std::string key, std::string found, std::string nearest, std::string text) {
+    return {{{Severity::error, problem, {}, std::move(key), std::move(found), std::move(nearest), std::move(text)}}};
+}
+
+/// What CLI11 fills; read into Arguments once it is done.
+struct Raw {
+    std::string capacity, alloc_conf, os, other_processes;
+    std::vector<std::string> sets;
+};
+
+void add_job_options(CLI::App& verb, Arguments& arguments, Raw& raw) {
+    verb.add_option("FILE", arguments.file, "a job file or a trainer's config; - reads standard input")->required();
+    verb.add_option("--gpu", arguments.options.gpu, "a card's id or name; auto asks the driver");
+    verb.add_option("--capacity", raw.capacity, "instead of a card: what torch reports as total, such as 24GiB");
+    verb.add_option("--set", raw.sets, "KEY=VALUE: overrides a key of the job; may be given several times")->allow_extra_args(false);
+    verb.add_option("--alloc-conf", raw.alloc_conf, "as PYTORCH_CUDA_ALLOC_CONF");
+    verb.add_option("--os", raw.os, "linux, windows or wsl");
+    verb.add_option("--other-processes", raw.other_processes, "what else sits on the card, such as 1.5GiB");
+}
+
+/// A value as YAML flow that reads back as this text.
+std::string as_flow(const std::string& text) {
+    std::string out = "'";
+    for (const char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
+    return out + "'";
+}
+
+expected<Arguments> finish(Arguments arguments, const Raw& raw) {
+    Diagnostics complaints;
+    const auto add = [&](Unexpected failure) {
+        complaints.insert(complaints.end(), failure.complaints.begin(), failure.complaints.end());
+    };
+    for (const std::string& set : raw.sets) {
+        const std::size_t equals = set.find('=');
+        if (equals == std::string::npos || equals == 0)
+            add(complaint(Problem::unknown_option, "--set", set, {}, "--set takes KEY=VALUE, not " + set));
+        else
+            arguments.options.settings.push_back({set.substr(0, equals), set.substr(equals + 1)});
+    }
+    if (!raw.alloc_conf.empty()) arguments.options.settings.push_back({"environment.alloc_conf", as_flow(raw.alloc_conf)});
+    if (!raw.os.empty()) arguments.options.settings.push_back({"environment.os", as_flow(raw.os)});
+    if (!raw.other_processes.empty()) arguments.options.settings.push_back({"environment.other_processes", as_flow(raw.other_processes)});
+    if (!raw.capacity.empty() && !parse_bytes(raw.capacity, arguments.options.capacity))
+        add(complaint(Problem::bad_unit, "--capacity", raw.capacity, {}, "--capacity must be a size such as 24GiB, not " + raw.capacity));
+    if (!raw.capacity.empty() && arguments.options.capacity == 0 && complaints.empty())
+        add(complaint(Problem::out_of_range, "--capacity", raw.capacity, {}, "--capacity must be above 0"));
+    if (!raw.capacity.empty() && !arguments.options.gpu.empty())
+        add(complaint(Problem::conflict, "--capacity", raw.capacity, {}, "--gpu and --capacity exclude each other"));
+    arguments.asks_driver = raw.capacity.empty() && (arguments.options.gpu.empty() || arguments.options.gpu == "auto");
+    if (arguments.options.gpu == "auto") arguments.options.gpu.clear();
+    if (!complaints.empty()) return Unexpected{std::move(complaints)};
+    return arguments;
+}
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+    std::vector<std::string> out;
+    for (const CLI::Option* option : app.get_options())
+        for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
+    return out;
+}
+
+Unexpected unknown_word(const CLI::App& app, const std::string& word) {
+    const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
+    const auto chosen = app.get_subcommands();
+    if (word.starts_with('-')) {
+        const std::string flag = word.substr(0, word.find('='));
+        return complaint(Problem::unknown_option, flag, word, nearest(flag, flags_of(chosen.empty() ? app : *chosen.front())),
+                         "unknown option " + flag);
+    }
+    if (!chosen.empty()) return complaint(Problem::unknown_option, word, word, {}, "unexpected argument " + word);
+    std::vector<std::string> names;
+    for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
+    return complaint(Problem::unknown_option, word, word, nearest(word, names), "unknown verb " + word);
+}
+
+}  // namespace
+
+expected<Arguments> read_arguments(const std::vector<std::string>& args) {
+    Arguments arguments;
+    Raw raw;
+    CLI::App app("Predicts the VRAM of diffusion training and sampling before a GPU is touched.", "vramest");
+    app.footer(std::string(examples));
+    app.allow_extras();
+    bool version = false;
+    app.add_flag("--version", version, "print the version");
+
+    CLI::App& check = *app.add_subcommand("check", "will it fit, in which phase is it tightest");
+    add_job_options(check, arguments, raw);
+    check.add_flag("--json", arguments.json, "print the report as JSON");
+    check.add_flag("--strict", arguments.strict, "exit 1 where it is tight");
+    CLI::App& trace = *app.add_subcommand("trace", "write the events of the played job, to be laid beside PyTorch's");
+    add_job_options(trace, arguments, raw);
+    trace.add_option("--out", arguments.out, "where to; standard output if absent");
+    trace.add_flag("--scratch", arguments.scratch, "with the scratch of kernels and libraries");
+    trace.group("");  // for developers
+    CLI::App& models = *app.add_subcommand("models", "the models that are known");
+    models.add_flag("--json", arguments.json, "as JSON");
+    CLI::App& gpus = *app.add_subcommand("gpus", "the cards that are known");
+    gpus.add_flag("--json", arguments.json, "as JSON");
+    CLI::App& trainers = *app.add_subcommand("trainers", "the trainers whose loop is played");
+    trainers.add_flag("--json", arguments.json, "as JSON");
+    CLI::App& schema = *app.add_subcommand("schema", "JSON Schema of the report and of the job file");
+    schema.add_flag("--json", arguments.json, "as JSON, which it is anyway");
+    for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verb->allow_extras();
+
+    try {
+        app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+    } catch (const CLI::CallForHelp&) {
+        arguments.help = app.help();
+        return arguments;
+    } catch (const CLI::RequiredError&) {
+        for (const std::string& word : app.remaining(true)) return unknown_word(app, word);
+        return complaint(Problem::missing_key, "FILE", {}, {}, "a FILE is due; - reads standard input");
+    } catch (const CLI::ParseError& error) {
+        return complaint(Problem::unknown_option, {}, {}, {}, error.what());
+    }
+    for (const std::string& word : app.remaining(true)) return unknown_word(app, word);
+    if (version) {
+        arguments.verb = Verb::version;
+        return arguments;
+    }
+    if (check.parsed()) arguments.verb = Verb::check;
+    if (trace.parsed()) arguments.verb = Verb::trace;
+    if (models.parsed()) arguments.verb = Verb::models;
+    if (gpus.parsed()) arguments.verb = Verb::gpus;
+    if (trainers.parsed()) arguments.verb = Verb::trainers;
+    if (schema.parsed()) arguments.verb = Verb::schema;
+    arguments.help = app.help();
+    return finish(std::move(arguments), raw);
+}
+
+}  // namespace vram::cli

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "vram/base/expected.hpp"
+
+namespace vram::cli {
+
+/// The whole file, or of standard input for "-". file_not_found where it cannot be read, file_too_large beyond 16 MiB.
+[[nodiscard]] expected<std::string> read_input(const std::string& file);
+
+/// Writes a file anew; the complaint is file_not_found.
+[[nodiscard]] Diagnostics write_output(const std::string& file, const std::string& text);
+
+}  // namespace vram::cli

@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "verbs.hpp"
+#include "vram/report/trainer_list.hpp"
+
+namespace vram::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+void pad(std::ostream& out, const std::string& text, std::size_t width) {
+    out << text << std::string(text.size() < width ? width - text.size() : 1, ' ');
+}
+
+template <class List, class Of>
+std::size_t widest(const List& list, Of of) {
+    std::size_t width = 0;
+    for (const auto& item : list) width = std::max(width, of(item).size());
+    return width + 2;
+}
+
+ordered_json json_of(const profile::MemoryRange& range) {
+    return {{"low", range.low}, {"high", range.high}, {"evidence", to_text(range.evidence)}, {"source", range.source}};
+}
+
+}  // namespace
+
+int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+    const expected<profile::Catalogue> catalogue = profile::Catalogue::built_in();
+    if (!catalogue) return refuse(catalogue.error(), arguments.json, out, err);
+    if (arguments.json) {
+        ordered_json list = ordered_json::array();
+        for (const profile::ModelProfile& model : catalogue->models())
+            list.push_back({{"id", model.id}, {"kind", to_text(model.kind)}, {"family", model.family}, {"name", model.name},
+                            {"aliases", model.aliases}, {"parameters", model.checked.parameters}, {"source", model.source}});
+        out << list.dump(2) << '\n';
+        return 0;
+    }
+    const std::size_t ids = widest(catalogue->models(), [](const auto& model) { return model.id; });
+    for (const profile::ModelProfile& model : catalogue->models()) {
+        pad(out, model.id, ids);
+        pad(out, std::string(to_text(model.kind)), 14);
+        out << model.name << '\n';
+    }
+    return 0;
+}
+
+int gpus(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+    const expected<profile::Catalogue> catalogue = profile::Catalogue::built_in();
+    if (!catalogue) return refuse(catalogue.error(), arguments.json, out, err);
+    const std::vector<profile::DeviceProfile>& cards = catalogue->cards().devices();
+    if (arguments.json) {
+        ordered_json list = ordered_json::array();
+        for (const profile::DeviceProfile& card : cards)
+            list.push_back({{"id", card.id}, {"name", card.name}, {"aliases", card.aliases}, {"memory", card.memory}, {"sm", card.sm},
+                            {"capacity", {{"linux", json_of(card.linux_capacity)}, {"windows", json_of(card.windows_capacity)}}},
+                            {"context", json_of(card.context)}});
+        out << list.dump(2) << '\n';
+        return 0;
+    }
+    const std::size_t ids = widest(cards, [](const auto& card) { return card.id; });
+    for (const profile::DeviceProfile& card : cards) {
+        pad(out, card.id, ids);
+        pad(out, to_text(card.linux_capacity.low), 12);
+        out << card.name << '\n';
+    }
+    return 0;
+}
+
+int trainers(const Arguments& arguments, std::ostream& out) {
+    const std::vector<report::TrainerLine> lines = report::trainer_list();
+    if (arguments.json) {
+        ordered_json list = ordered_json::array();
+        for (const report::TrainerLine& line : lines) list.push_back({{"id", line.id}, {"described", line.described}});
+        out << list.dump(2) << '\n';
+        return 0;
+    }
+    const std::size_t ids = widest(lines, [](const auto& line) { return line.id; });
+    for (const report::TrainerLine& line : lines) {
+        pad(out, line.id, ids);
+        out << line.described << '\n';
+    }
+    return 0;
+}
+
+}  // namespace vram::cli

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <iosfwd>
+
+#include "arguments.hpp"
+
+namespace vram::cli {
+
+// Each verb writes its answer to `out`, complaints to `err`, and returns the exit code.
+[[nodiscard]] int check(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int trace(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int models(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int gpus(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int trainers(const Arguments& arguments, std::ostream& out);
+[[nodiscard]] int schema(std::ostream& out);
+
+/// What is said about a job that no verb could act on: the complaints, or with `json` a report that holds them. Returns 2.
+[[nodiscard]] int refuse(const Diagnostics& complaints, bool json, std::ostream& out, std::ostream& err);
+
+}  // namespace vram::cli

@@ -1,0 +1,34 @@
+#include "report/kernels.hpp"
+
+namespace vram::report {
+namespace {
+
+shadow::Kernels::Attention attention_of(job::Environment::Attention attention) {
+    using Wanted = job::Environment::Attention;
+    using Kernel = shadow::Kernels::Attention;
+    switch (attention) {
+        case Wanted::automatic: return Kernel::automatic;
+        case Wanted::flash: return Kernel::flash;
+        case Wanted::efficient: return Kernel::efficient;
+        case Wanted::cudnn: return Kernel::cudnn;
+        case Wanted::math: return Kernel::math;
+        case Wanted::xformers: return Kernel::xformers;
+    }
+    return Kernel::automatic;
+}
+
+}  // namespace
+
+shadow::Kernels kernels_of(const job::Environment& environment, const profile::DeviceProfile* card) {
+    shadow::Kernels kernels;
+    kernels.torch_major = environment.torch_major;
+    kernels.torch_minor = environment.torch_minor;
+    kernels.attention = attention_of(environment.attention);
+    if (card == nullptr) return kernels;
+    kernels.sm = card->sm;
+    kernels.multiprocessors = card->multiprocessors;
+    kernels.cublas_workspace = card->cublas_workspace_in(environment.torch_major, environment.torch_minor);
+    return kernels;
+}
+
+}  // namespace vram::report

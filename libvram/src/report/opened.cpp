@@ -1,0 +1,88 @@
+#include "report/opened.hpp"
+
+#include <stdexcept>
+
+#include "shadow/run.hpp"
+#include "vram/io/path.hpp"
+
+namespace vram::report {
+namespace {
+
+/// A job file has a number (or anything but a map) under `vramest`; a trainer's own file may have a map of settings there.
+bool is_job_file(const io::Node& root) {
+    const io::Node* version = root.find("vramest");
+    if (version != nullptr && !version->is(io::Kind::map)) return true;
+    const io::Node* trainer = root.find("trainer");
+    return trainer != nullptr && trainer->text() != nullptr && (root.find("model") != nullptr || root.find("component") != nullptr);
+}
+
+Unexpected complaint(Problem problem, const io::Document& document, const io::Node& node, std::string key, std::string text,
+                     std::string nearest = {}) {
+    return {{{Severity::error, problem, document.place_of(node), std::move(key), node.spelled(), std::move(nearest), std::move(text)}}};
+}
+
+expected<const trainers::Trainer*> named_trainer(const io::Document& document) {
+    const io::Node* node = document.root.find("trainer");
+    if (node == nullptr) return complaint(Problem::missing_key, document, document.root, "trainer", "trainer is missing");
+    if (node->text() == nullptr) return complaint(Problem::wrong_type, document, *node, "trainer", "trainer must be a text, not " + node->spelled());
+    std::vector<std::string_view> ids;
+    for (const trainers::Trainer& trainer : trainers::trainers()) {
+        if (trainer.id == *node->text()) return &trainer;
+        ids.push_back(trainer.id);
+    }
+    return complaint(Problem::unknown_trainer, document, *node, "trainer", "unknown trainer " + *node->text(), nearest(*node->text(), ids));
+}
+
+expected<const trainers::Trainer*> trainer_of(const io::Document& document) {
+    if (is_job_file(document.root)) return named_trainer(document);
+    for (const trainers::Trainer& trainer : trainers::trainers())
+        if (trainer.recognises(document)) return &trainer;
+    std::string nearest_key;
+    if (const io::Map* map = document.root.map())
+        for (const io::Member& member : *map)
+            if (nearest_key.empty() && member.key != "vramest") nearest_key = nearest(member.key, std::vector<std::string>{"vramest"});
+    return complaint(Problem::not_a_job, document, document.root, "", "neither a vramest job file (vramest: 1) nor the config of a trainer that we know",
+                     nearest_key);
+}
+
+}  // namespace
+
+expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options, const profile::Catalogue& catalogue,
+                      Diagnostics& notes) {
+    const io::Format format = io::format_of(file_name, text);
+    expected<io::Document> document = io::read(text, std::move(file_name), format);
+    if (!document) return Unexpected{document.error()};
+    Opened opened{nullptr, *std::move(document), {}};
+
+    Diagnostics complaints;
+    const std::string prefix = is_job_file(opened.document.root) ? "" : "vramest.";
+    for (const Setting& setting : options.settings)
+        if (std::optional<Diagnostic> complaint = io::assign(opened.document, prefix + setting.key, setting.value))
+            complaints.push_back(*std::move(complaint));
+    if (!complaints.empty()) return Unexpected{std::move(complaints)};
+
+    const expected<const trainers::Trainer*> trainer = trainer_of(opened.document);
+    if (!trainer) return Unexpected{trainer.error()};
+    opened.trainer = *trainer;
+    expected<job::Job> job = opened.trainer->resolve(opened.document, catalogue, notes);
+    if (!job) return Unexpected{job.error()};
+    opened.job = *std::move(job);
+    return opened;
+}
+
+expected<run::Facts> guarded(const std::function<run::Facts()>& step, const std::string& file_name) {
+    const auto failed = [&](Problem problem, std::string text) {
+        return Unexpected{{{Severity::error, problem, {file_name, 0, 0}, "", "", "", std::move(text)}}};
+    };
+    try {
+        return step();
+    } catch (const Overflow& overflow) {
+        return failed(Problem::overflow, std::string("this job is too large: ") + overflow.what());
+    } catch (const shadow::TraceTooLong& too_long) {
+        return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());
+    } catch (const std::logic_error& bug) {
+        return failed(Problem::unsupported, std::string("an error of vramest's own: ") + bug.what());
+    }
+}
+
+}  // namespace vram::report

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "trainers/trainer.hpp"
+#include "vram/base/expected.hpp"
+#include "vram/io/document.hpp"
+#include "vram/report/check.hpp"
+
+namespace vram::report {
+
+/// A job that was read, and whose it is.
+struct Opened {
+    const trainers::Trainer* trainer = nullptr;
+    io::Document document;
+    job::Job job;
+};
+
+/// read → settings → which trainer → resolve. Warnings and notes go to `notes` in either case.
+[[nodiscard]] expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options,
+                                    const profile::Catalogue& catalogue, Diagnostics& notes);
+
+/// Runs a step that may meet a job too large to be played, and turns what it throws into a complaint.
+[[nodiscard]] expected<run::Facts> guarded(const std::function<run::Facts()>& step, const std::string& file_name);
+
+}  // namespace vram::report

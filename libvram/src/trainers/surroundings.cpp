@@ -1,0 +1,107 @@
+#include "trainers/surroundings.hpp"
+
+#include <charconv>
+
+#include "vram/device/allocator_config.hpp"
+#include "vram/profile/device_catalogue.hpp"
+
+namespace vram::trainers {
+namespace {
+
+using job::Card;
+using job::Environment;
+
+constexpr io::Choice<Environment::Os> systems[] = {
+    {"linux", Environment::Os::linux_}, {"windows", Environment::Os::windows}, {"wsl", Environment::Os::wsl}};
+constexpr io::Choice<Environment::Attention> attentions[] = {
+    {"auto", Environment::Attention::automatic}, {"flash", Environment::Attention::flash},
+    {"efficient", Environment::Attention::efficient}, {"cudnn", Environment::Attention::cudnn},
+    {"math", Environment::Attention::math}, {"xformers", Environment::Attention::xformers}};
+
+// Versions whose behaviour the ops know (design.md §2b.9).
+constexpr std::int32_t oldest_minor = 1, newest_minor = 14;
+constexpr Bytes smallest_card = 64 * MiB;
+
+/// "2.13", "2.13.1+cu130" → 2 and 13; false: no version.
+bool parse_version(std::string_view text, std::int32_t& major, std::int32_t& minor) {
+    const char* end = text.data() + text.size();
+    const auto [dot, error] = std::from_chars(text.data(), end, major);
+    if (error != std::errc{} || dot == end || *dot != '.') return false;
+    const auto [rest, second] = std::from_chars(dot + 1, end, minor);
+    return second == std::errc{} && major >= 0 && minor >= 0 && (rest == end || *rest == '.' || *rest == '+');
+}
+
+void read_torch(io::Fields& fields, Environment& environment) {
+    const std::optional<std::string> written = fields.word("torch");
+    if (!written) return;
+    std::int32_t major = 0, minor = 0;
+    if (!parse_version(*written, major, minor)) {
+        fields.complain("torch", Problem::bad_value, fields.path("torch") + " must be a version such as 2.13, not " + *written);
+        return;
+    }
+    if (major != 2 || minor < oldest_minor || minor > newest_minor) {
+        fields.complain("torch", Problem::unsupported,
+                        "torch " + *written + " is not modelled: 2." + std::to_string(oldest_minor) + " to 2." + std::to_string(newest_minor) + " are");
+        return;
+    }
+    environment.torch_major = major;
+    environment.torch_minor = minor;
+}
+
+void read_alloc_conf(io::Fields& fields, Environment& environment, Diagnostics& notes) {
+    const std::optional<std::string> conf = fields.text("alloc_conf");
+    if (!conf) return;
+    Diagnostics understood;
+    const expected<device::AllocatorConfig> config = device::parse(*conf, {}, &understood);
+    for (const Diagnostic& complaint : config ? Diagnostics{} : config.error())
+        fields.complain("alloc_conf", complaint.problem, complaint.text, complaint.nearest);
+    for (const Diagnostic& note : understood) notes.push_back(note);
+    environment.alloc_conf = *conf;
+}
+
+template <class T>
+std::string_view word_of(std::span<const io::Choice<T>> table, T value) {
+    for (const io::Choice<T>& choice : table)
+        if (choice.value == value) return choice.word;
+    return "?";
+}
+
+}  // namespace
+
+Environment read_environment(io::Fields& job, Diagnostics& notes) {
+    Environment environment;
+    io::Fields fields = job.map("environment");
+    read_torch(fields, environment);
+    read_alloc_conf(fields, environment, notes);
+    environment.os = fields.choice("os", systems, environment.os);
+    environment.other_processes = fields.size("other_processes", 0);
+    if (environment.other_processes > device::unlimited)
+        fields.complain("other_processes", Problem::out_of_range, fields.path("other_processes") + " exceeds any card");
+    environment.attention = fields.choice("attention", attentions, environment.attention);
+    fields.finish();
+    return environment;
+}
+
+Card read_card(io::Fields& job, const profile::DeviceCatalogue& cards) {
+    Card card;
+    const std::optional<std::string> gpu = job.word("gpu");
+    const std::optional<Bytes> capacity = job.size("capacity");
+    if (gpu && capacity) job.complain("capacity", Problem::conflict, "gpu and capacity exclude each other");
+    if (gpu) {
+        if (const profile::DeviceProfile* device = cards.device(*gpu))
+            card.gpu = device->id;
+        else
+            job.complain("gpu", Problem::unknown_gpu, "unknown GPU " + *gpu, cards.nearest_device(*gpu));
+    }
+    if (capacity) {
+        card.capacity = *capacity;
+        if (*capacity < smallest_card || *capacity > device::unlimited)
+            job.complain("capacity", Problem::out_of_range, "capacity must be from 64 MiB to 1 PiB");
+    }
+    return card;
+}
+
+std::string_view to_text(Environment::Os os) { return word_of<Environment::Os>(systems, os); }
+std::string_view to_text(Environment::Attention attention) { return word_of<Environment::Attention>(attentions, attention); }
+
+}  // namespace vram::trainers

@@ -1,0 +1,169 @@
+#include "trainers/torch/resolve.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "trainers/surroundings.hpp"
+#include "trainers/torch/resolved.hpp"
+#include "trainers/torch/sizes.hpp"
+#include "trainers/torch/train.hpp"
+#include "vram/io/fields.hpp"
+#include "vram/profile/catalogue.hpp"
+
+namespace vram::trainers::torch {
+namespace {
+
+using profile::ModelKind;
+using profile::ModelProfile;
+
+constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
+constexpr io::IntegerRange batch_sizes{1, 4096};
+
+bool is_path(std::string_view word) {
+    return word.starts_with('.') || word.starts_with('/') || word.starts_with('~') || word.ends_with(".safetensors");
+}
+
+/// The profile under `key`, or null after a complaint; `component` says which kinds may stand there.
+const ModelProfile* read_profile(io::Fields& job, std::string_view key, bool component, const profile::Catalogue& catalogue) {
+    const std::string word = job.text(key, io::required);
+    if (word.empty()) return nullptr;
+    const ModelProfile* profile = catalogue.model(word);
+    if (profile == nullptr && is_path(word)) {
+        job.complain(key, Problem::unsupported, "reading a model's kind from " + word + " is not supported; name a profile");
+    } else if (profile == nullptr) {
+        job.complain(key, Problem::unknown_model, "unknown model " + word, catalogue.nearest_model(word));
+    } else if (component != (profile->kind != ModelKind::denoiser)) {
+        job.complain(key, Problem::conflict,
+                     profile->id + " is a " + std::string(to_text(profile->kind)) + ": it stands under " + (component ? "model" : "component"));
+        return nullptr;
+    }
+    return profile;
+}
+
+// Ids of job-file.md §1. None is modelled in the plain loop.
+constexpr std::string_view schemes[] = {
+    "none", "bnb_nf4", "bnb_nf4_dq", "bnb_int8", "quanto_qfloat8", "quanto_qint8", "quanto_qint4", "torchao_float8", "torchao_int8",
+    "toolkit_uint2", "toolkit_uint3", "toolkit_uint4", "toolkit_uint5", "toolkit_uint6", "toolkit_uint7", "toolkit_uint8",
+    "kohya_fp8", "kohya_fp8_scaled", "svdq_int4"};
+
+void read_scheme(io::Fields& fields, std::string_view key) {
+    const std::string id = fields.text(key, "none");
+    if (id == "none") return;
+    if (std::find(std::begin(schemes), std::end(schemes), id) == std::end(schemes) && !id.starts_with("gguf_"))
+        fields.complain(key, Problem::bad_value, fields.path(key) + ": unknown scheme " + id, nearest(id, schemes));
+    else
+        fields.complain(key, Problem::unsupported, fields.path(key) + ": " + id + " is not modelled with trainer torch");
+}
+
+void read_quantize(io::Fields& job) {
+    const io::Node* node = job.node("quantize");
+    if (node == nullptr) return;
+    if (node->map() == nullptr) {
+        read_scheme(job, "quantize");
+        return;
+    }
+    io::Fields parts = job.map("quantize");
+    for (std::string_view part : {"transformer", "unet", "text_encoder", "vae"}) read_scheme(parts, part);
+    parts.finish();
+}
+
+/// The keys of a component's call. Elsewhere they have no meaning, and true is a mistake.
+struct Switches {
+    bool tiling, slicing, attention_mask, all_hidden_states, use_cache;
+};
+bool read_switch(io::Fields& job, std::string_view key, const ModelProfile* profile, ModelKind due) {
+    const bool on = job.boolean(key, false);
+    if (on && profile != nullptr && profile->kind != due)
+        job.complain(key, Problem::conflict,
+                     std::string(key) + " is for the call of a " + std::string(to_text(due)) + ", and " + profile->id + " is a " +
+                         std::string(to_text(profile->kind)));
+    return on;
+}
+Switches read_switches(io::Fields& job, const ModelProfile* profile) {
+    return {read_switch(job, "tiling", profile, ModelKind::vae), read_switch(job, "slicing", profile, ModelKind::vae),
+            read_switch(job, "attention_mask", profile, ModelKind::text_encoder),
+            read_switch(job, "all_hidden_states", profile, ModelKind::text_encoder),
+            read_switch(job, "use_cache", profile, ModelKind::text_encoder)};
+}
+
+job::Call::Operation read_operation(io::Fields& job, const ModelProfile* profile, bool component) {
+    using Operation = job::Call::Operation;
+    static constexpr io::Choice<Operation> operations[] = {
+        {"encode", Operation::encode}, {"decode", Operation::decode}, {"forward", Operation::forward}};
+    const std::optional<Operation> op = job.choice("op", operations);
+    if (!component) {
+        if (job.has("op")) job.complain("op", Problem::conflict, "op is for a component's call");
+        return Operation::forward;
+    }
+    const bool is_vae = profile != nullptr && profile->kind == ModelKind::vae;
+    if (is_vae && !job.has("op")) (void)job.require("op");
+    if (is_vae && op == Operation::forward) job.complain("op", Problem::bad_value, "a VAE's op is encode or decode", "decode");
+    if (profile != nullptr && !is_vae && op && op != Operation::forward)
+        job.complain("op", Problem::bad_value, "a text encoder's op is forward", "forward");
+    return op.value_or(Operation::forward);
+}
+
+}  // namespace
+
+bool recognises(const io::Document& document) {
+    const io::Node* version = document.root.find("vramest");
+    if (version != nullptr && !version->is(io::Kind::map)) return true;
+    const io::Node* trainer = document.root.find("trainer");
+    return trainer != nullptr && trainer->text() != nullptr &&
+           (document.root.find("model") != nullptr || document.root.find("component") != nullptr);
+}
+
+expected<job::Job> resolve(const io::Document& document, const profile::Catalogue& catalogue, Diagnostics& notes) {
+    Diagnostics complaints = document.complaints;
+    for (Diagnostic& doubled : complaints) doubled.severity = Severity::error;
+    io::Fields fields(document, complaints);
+
+    job::Job job;
+    (void)fields.integer("vramest", {1, 1}, io::required);
+    fields.ignore("trainer");  // whoever chose this trainer has read it
+    job.trainer = "torch";
+
+    const bool both = fields.has("component") && fields.has("model");
+    job.component = fields.has("component") && !both;
+    if (both) fields.complain("component", Problem::conflict, "model and component exclude each other");
+    const ModelProfile* profile = read_profile(fields, job.component ? "component" : "model", job.component, catalogue);
+    if (profile != nullptr) job.model = profile->id;
+    job.dtype = fields.choice("dtype", dtypes, Dtype::bf16);
+    read_quantize(fields);
+
+    const job::Call::Operation operation = read_operation(fields, profile, job.component);
+    const Switches switches = read_switches(fields, profile);
+    const bool trains = fields.has("train");
+    if (trains && job.component) fields.complain("train", Problem::conflict, "a component is called, not trained: train and component exclude each other");
+    if (trains && fields.has("batch_size"))
+        fields.complain("batch_size", Problem::conflict, "batch_size is of the one call where there is no train", "train.batch_size");
+
+    std::optional<job::Training> training;
+    std::int64_t batch_size = fields.integer("batch_size", batch_sizes, 1);
+    if (trains) {
+        io::Fields train = fields.map("train");
+        training = read_training(train, job.dtype);
+        batch_size = train.integer("batch_size", batch_sizes, 1);
+        train.finish();
+    }
+    Sizes sizes = read_sizes(document, fields, profile, trains, batch_size, complaints, notes);
+    job.text_tokens = sizes.text_tokens;
+    job.reference_images = std::move(sizes.reference_images);
+    if (training) {
+        training->batches = std::move(sizes.batches);
+        job.work = *std::move(training);
+    } else {
+        job.work = job::Call{operation, sizes.batches.front(), switches.tiling, switches.slicing, switches.attention_mask,
+                             switches.all_hidden_states, switches.use_cache};
+    }
+    if (const io::Node* sample = fields.node("sample"); sample != nullptr && !sample->is(io::Kind::null))
+        fields.complain("sample", Problem::unsupported, "trainer torch renders no samples");
+    job.environment = read_environment(fields, notes);
+    job.card = read_card(fields, catalogue.cards());
+    fields.finish();
+    if (has_errors(complaints)) return Unexpected{std::move(complaints)};
+    job.resolved = resolved_keys(job);
+    return job;
+}
+
+}  // namespace vram::trainers::torch

@@ -1,0 +1,97 @@
+#include "trainers/torch/train.hpp"
+
+#include <algorithm>
+#include <regex>
+
+namespace vram::trainers::torch {
+namespace {
+
+/// A word that is known, and whether the plain loop plays it.
+enum class Modelled : std::uint8_t { yes, no };
+
+enum class MethodName : std::uint8_t { full, lora, other_adapter };
+constexpr io::Choice<MethodName> methods[] = {{"full", MethodName::full}, {"lora", MethodName::lora},
+                                              {"lokr", MethodName::other_adapter}, {"loha", MethodName::other_adapter},
+                                              {"dora", MethodName::other_adapter}};
+
+// As users write them in the trainers' files.
+constexpr io::Choice<Modelled> optimizers[] = {
+    {"adamw", Modelled::yes}, {"adamw8bit", Modelled::no}, {"adam", Modelled::no}, {"adam8bit", Modelled::no},
+    {"adamw_fused", Modelled::no}, {"pagedadamw", Modelled::no}, {"pagedadamw8bit", Modelled::no}, {"adafactor", Modelled::no},
+    {"prodigy", Modelled::no}, {"prodigy8bit", Modelled::no}, {"prodigyplusschedulefree", Modelled::no}, {"lion", Modelled::no},
+    {"lion8bit", Modelled::no}, {"sgd", Modelled::no}, {"sgd8bit", Modelled::no}, {"came", Modelled::no}, {"automagic", Modelled::no},
+    {"adopt", Modelled::no}, {"ademamix", Modelled::no}, {"ademamix8bit", Modelled::no}, {"dadaptation", Modelled::no},
+    {"schedulefree", Modelled::no}, {"adamwschedulefree", Modelled::no}, {"muon", Modelled::no}};
+
+constexpr io::Choice<Dtype> adapter_dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
+constexpr io::Choice<job::Autocast> autocasts[] = {
+    {"none", {false, Dtype::bf16}}, {"bf16", {true, Dtype::bf16}}, {"fp16", {true, Dtype::f16}}};
+constexpr std::string_view target_ids[] = {"attention", "blocks", "all"};
+constexpr io::IntegerRange ranks{1, 65536}, accumulations{1, 4096};
+constexpr std::size_t longest_pattern = 1000;
+
+bool is_pattern(const std::string& text) {
+    if (text.size() > longest_pattern) return false;  // the compiler of patterns recurses
+    try {
+        const std::regex pattern(text);
+        return true;
+    } catch (const std::regex_error&) {
+        return false;
+    }
+}
+
+std::vector<std::string> read_targets(io::Fields& train) {
+    const io::Node* node = train.node("targets");
+    if (node == nullptr) return {"attention"};
+    if (const std::string* id = node->text()) {
+        if (std::find(std::begin(target_ids), std::end(target_ids), *id) != std::end(target_ids)) return {*id};
+        train.complain("targets", Problem::bad_value,
+                       "train.targets must be attention, blocks, all, or a list of regular expressions, not " + *id, nearest(*id, target_ids));
+        return {};
+    }
+    std::vector<std::string> targets = train.texts("targets", {1, 64}).value_or(std::vector<std::string>{});
+    for (const std::string& pattern : targets)
+        if (!is_pattern(pattern))
+            train.complain("targets", Problem::bad_value, "train.targets: " + pattern.substr(0, 60) + " is no regular expression");
+    return targets;
+}
+
+constexpr std::string_view adapter_keys[] = {"rank", "alpha", "factor", "conv_rank", "targets", "adapter_dtype"};
+
+job::Method read_method(io::Fields& train, Dtype dtype) {
+    const MethodName name = train.choice("method", methods, io::required);
+    if (name == MethodName::full) {
+        for (std::string_view key : adapter_keys)
+            if (train.has(key)) train.complain(key, Problem::conflict, train.path(key) + " is for adapters, and train.method is full");
+        return job::FullFinetune{};
+    }
+    if (name == MethodName::other_adapter)
+        train.complain("method", Problem::unsupported, "train.method: " + train.text("method", "") + " is not modelled with trainer torch", "lora");
+    job::Lora lora;
+    const std::optional<std::int64_t> rank = train.integer("rank", ranks);
+    if (!train.has("rank") && name == MethodName::lora) (void)train.require("rank");
+    lora.rank = rank.value_or(1);
+    lora.alpha = train.number("alpha", {0, 1e9}, static_cast<double>(lora.rank));
+    lora.dtype = train.choice("adapter_dtype", adapter_dtypes, dtype);
+    lora.targets = read_targets(train);
+    for (std::string_view key : {"factor", "conv_rank"})
+        if (train.integer(key, {-1, 65536})) train.complain(key, Problem::unsupported, train.path(key) + " is not modelled with trainer torch");
+    return lora;
+}
+
+}  // namespace
+
+job::Training read_training(io::Fields& train, Dtype dtype) {
+    job::Training training;
+    training.method = read_method(train, dtype);
+    if (train.choice("optimizer", optimizers, Modelled::yes) == Modelled::no)
+        train.complain("optimizer", Problem::unsupported,
+                       "train.optimizer: " + train.text("optimizer", "") + " is not modelled with trainer torch", "adamw");
+    training.gradient_checkpointing = train.boolean("gradient_checkpointing", false);
+    training.gradient_accumulation = train.integer("gradient_accumulation", accumulations, 1);
+    training.autocast = train.choice("autocast", autocasts, job::Autocast{});
+    training.ema = train.boolean("ema", false);
+    return training;
+}
+
+}  // namespace vram::trainers::torch
