@@ -29,11 +29,14 @@ Tensor Conv::operator()(Tensor x) const { return shadow::conv(std::move(x), weig
 Tensor Embedding::operator()(Tensor ids) const { return shadow::embedding(weight->value, std::move(ids)); }
 
 Tensors Caller::operator()(const Block& block, Tensors args) const {
-    return shadow::call(run_, {block.spec, gradient_checkpointing_ ? 1 : 0, &block.trainable}, std::move(args),
-                        [this, &block](const Tensors& inputs) {
-                            if (!gradient_checkpointing_) return block.forward(inputs);
-                            return shadow::checkpoint(run_, [&block](const Tensors& again) { return block.forward(again); }, inputs);
-                        });
+    // The memo may play the call again when backward comes, so the function holds nothing but the block.
+    Run* run = &run_;
+    if (!gradient_checkpointing_)
+        return shadow::call(run_, {block.spec, 0, &block.trainable}, std::move(args),
+                            [&block](const Tensors& inputs) { return block.forward(inputs); });
+    return shadow::call(run_, {block.spec, 1, &block.trainable}, std::move(args), [run, &block](const Tensors& inputs) {
+        return shadow::checkpoint(*run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
+    });
 }
 
 Builder Builder::operator[](std::string_view name) const {

@@ -17,8 +17,8 @@ class Engine {
         const bool before = run_.in_backward;
         run_.in_backward = true;
         const NoGrad no_grad(run_);
-        for (const Tensor& output : outputs)
-            if (output.requires_grad()) reach(output.node());
+        for (std::size_t i = 0; i < outputs.size(); ++i)
+            if (outputs[i].requires_grad() && grads[i].defined()) reach(outputs[i].node());
         count_dependencies();
         for (std::size_t i = 0; i < outputs.size(); ++i) {
             if (!outputs[i].requires_grad() || !grads[i].defined()) continue;
@@ -35,17 +35,14 @@ class Engine {
         for (const NodeRef& node : all_) {
             node->reached = false;
             node->dependencies = 0;
-            node->buffer.clear();
+            if (node->sink < 0) node->buffer.clear();  // a recording reads what reached its sinks
         }
         run_.in_backward = before;
     }
 
+  private:
     /// InputBuffer::add: in place into the gradient that came first, if nobody else holds it.
     void add(Node& node, std::int32_t input, Tensor grad) {
-        if (node.sink >= 0) {
-            run_.memo()->contribute(node.sink, std::move(grad));
-            return;
-        }
         if (node.buffer.size() < std::max<std::size_t>(node.outputs.size(), 1)) node.buffer.resize(std::max<std::size_t>(node.outputs.size(), 1));
         Tensor& held = node.buffer[static_cast<std::size_t>(input)];
         if (!held.defined()) {
@@ -57,7 +54,6 @@ class Engine {
         held = run_.empty(run_.layouts.elementwise(both, held.dtype()), Op::accumulate);
     }
 
-  private:
     struct Later {
         bool operator()(const NodeRef& a, const NodeRef& b) const { return a->sequence < b->sequence; }
     };
@@ -95,15 +91,13 @@ class Engine {
         std::swap(grads, node.buffer);
         Tensors out;
         out.resize(node.edges.size());
+        bool any = false;
+        for (const Tensor& grad : grads) any = any || grad.defined();
         if (node.macro != nullptr) {
-            run_.memo()->play_backward(node, std::move(grads), *this);
-            node.held.clear();
-            node.saved.clear();
+            if (any) run_.memo()->backward(node, std::move(grads));
         } else {
             const Op before = run_.op;
             run_.op = node.op;
-            bool any = false;
-            for (const Tensor& grad : grads) any = any || grad.defined();
             if (any) node.backward(run_, node, grads, out);
             validate(node, out);
             grads.clear();
@@ -146,10 +140,11 @@ class Engine {
     std::priority_queue<NodeRef, std::vector<NodeRef>, Later> ready_;
 };
 
-void engine_add(Engine& engine, Node& node, std::int32_t input, Tensor grad) { engine.add(node, input, std::move(grad)); }
-
 void Run::backward(const Tensor& loss) {
     // torch.autograd.backward makes the first gradient, ones_like(loss), and holds it until the engine is done.
+    in_backward = true;
+    gemm();  // the engine's thread has a cuBLAS handle of its own; opened here, so that a copied call never opens it
+    in_backward = false;
     const Tensor ones = empty_like(loss, Op::ones);
     Tensors grads;
     grads.push_back(ones);

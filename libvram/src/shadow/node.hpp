@@ -55,8 +55,9 @@ struct Node {
     std::array<std::int64_t, 4> numbers{};
     Parameter* leaf = nullptr;    // of an accumulation node
     std::int32_t sink = -1;       // inside a memo's capture: gradients for this input of the call leave here
-    Macro* macro = nullptr;       // a memoised call
-    Small<StorageRef, 4> held;    // what a macro holds for its backward
+    Macro* macro = nullptr;       // a call that the memo copied
+    Small<StorageRef, 4> held;    // what such a call keeps for its backward
+    const std::vector<Parameter*>* trainable = nullptr;  // of its block
 
     // The engine's own, meaningful during one backward.
     std::int32_t dependencies = 0;

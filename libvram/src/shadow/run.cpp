@@ -55,6 +55,17 @@ StorageRef Run::allocate(Bytes bytes, Op who, EventKind kind) {
     return reference;
 }
 
+StorageRef Run::adopt(Event event, Slot slot) {
+    const Slot next = trace.slots;
+    trace.slots = slot;
+    const std::uint16_t before = activation_tag;
+    activation_tag = event.tag;
+    StorageRef out = allocate(event.bytes, static_cast<Op>(event.op), event.kind);
+    activation_tag = before;
+    trace.slots = next;
+    return out;
+}
+
 StorageRef Run::scratch(Bytes bytes, Op who) {
     if (!kernels.scratch || bytes <= 0) return {};
     const std::uint16_t before = activation_tag;
@@ -66,7 +77,7 @@ StorageRef Run::scratch(Bytes bytes, Op who) {
 
 void Run::free_storage(Storage* storage) noexcept {
     if (storage->slot < 0) return;  // the host's, which never dies
-    if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, static_cast<std::uint8_t>(op)});
+    if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, 0});
     free_storages_.push_back(storage);
 }
 
@@ -179,6 +190,7 @@ void Run::free_node(Node* node) noexcept {
         next->sink = -1;
         next->macro = nullptr;
         next->held.clear();
+        next->trainable = nullptr;
         next->buffer.clear();
         next->dependencies = 0;
         next->reached = false;

@@ -31,6 +31,13 @@ struct Kernels {
 struct AttentionCalls {
     std::int64_t flash = 0, efficient = 0, cudnn = 0, math = 0;
     bool operator==(const AttentionCalls&) const = default;
+    AttentionCalls& operator+=(const AttentionCalls& other) noexcept {
+        flash += other.flash;
+        efficient += other.efficient;
+        cudnn += other.cudnn;
+        math += other.math;
+        return *this;
+    }
 };
 
 class Memo;
@@ -58,6 +65,8 @@ class Run {
     /// Scratch that a kernel takes now and gives back when the returned reference goes. Nothing if `kernels.scratch` is off.
     [[nodiscard]] StorageRef scratch(Bytes bytes, Op op);
     void retag(Storage& storage, std::uint16_t tag);
+    /// A storage for an allocation that was copied from a recording, under this slot; the event is written now.
+    [[nodiscard]] StorageRef adopt(Event event, Slot slot);
 
     // ---- tags and marks
     [[nodiscard]] std::uint16_t tag(std::string_view component, Category category);

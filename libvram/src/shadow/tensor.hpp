@@ -18,7 +18,6 @@ struct Storage {
     Slot slot = -1;        // -1: on the CPU, or empty; no events
     std::int32_t refs = 0;
     std::uint16_t tag = 0;
-    std::int32_t external = -1;  // inside a memo's capture: the index of what came from outside
 };
 
 void release(Storage* storage) noexcept;
