@@ -2,19 +2,34 @@
 
 #include "input.hpp"
 #include "verbs.hpp"
+#include "vram/probe/driver.hpp"
 
 namespace vram::cli {
+namespace {
 
-int refuse(const Diagnostics& complaints, bool, std::ostream&, std::ostream& err) {
+void print_complaints(const Diagnostics& complaints, std::ostream& err) {
     for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
+}
+
+}  // namespace
+
+int refuse(const Diagnostics& complaints, bool json, std::ostream& out, std::ostream& err) {
+    if (json) out << report::to_json(report::refused({}, complaints)) << '\n';
+    print_complaints(complaints, err);
     return 2;
 }
 
-int check(const Arguments&, std::ostream&, std::ostream& err) {
-    err << "vramest: check is not there yet\n";
-    return 2;
+int check(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+    const expected<profile::Catalogue> catalogue = profile::Catalogue::built_in();
+    if (!catalogue) return refuse(catalogue.error(), arguments.json, out, err);
+    const expected<std::string> text = read_input(arguments.file);
+    if (!text) return refuse(text.error(), arguments.json, out, err);
+    report::CheckOptions options = arguments.options;
+    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
+    const report::Report report = report::check(*text, arguments.file, options, *catalogue);
+    out << (arguments.json ? report::to_json(report) + "\n" : report::to_text(report));
+    if (report.verdict == report::Verdict::cannot_say) print_complaints(report.diagnostics, err);
+    return report::exit_code(report, arguments.strict);
 }
-
-int schema(std::ostream&) { return 2; }
 
 }  // namespace vram::cli

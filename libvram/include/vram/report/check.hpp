@@ -40,6 +40,9 @@ struct CheckOptions {
 [[nodiscard]] Report check(std::string_view text, std::string file_name, const CheckOptions& options,
                            const profile::Catalogue& catalogue);
 
+/// The report about what was not estimated: cannot_say, with these complaints.
+[[nodiscard]] Report refused(std::string source, Diagnostics complaints);
+
 /// The event list of the played job as JSON, to be laid beside a recording of PyTorch (tests/reference/compare.py):
 /// {"format": 1, "made_by", "case", "texts", "events": [[kind, slot, bytes, op, where], …]}. Kernels' scratch, which such a
 /// recording cannot see, is left out unless `scratch`.

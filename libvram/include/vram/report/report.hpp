@@ -45,7 +45,7 @@ struct GpuLine {
     bool operator==(const GpuLine&) const = default;
 };
 
-/// The run's highest, each counter its own; `phase` and `stage` are where `decides` was reached first.
+/// The run's highest, each counter its own; `phase` and `stage` are where `reserved` is highest and fullest.
 struct Peak {
     std::string phase, stage;
     Counter decides = Counter::reserved;

@@ -6,22 +6,20 @@
 namespace vram::trainers::torch {
 namespace {
 
-/// A word that is known, and whether the plain loop plays it.
-enum class Modelled : std::uint8_t { yes, no };
-
 enum class MethodName : std::uint8_t { full, lora, other_adapter };
 constexpr io::Choice<MethodName> methods[] = {{"full", MethodName::full}, {"lora", MethodName::lora},
                                               {"lokr", MethodName::other_adapter}, {"loha", MethodName::other_adapter},
                                               {"dora", MethodName::other_adapter}};
 
 // As users write them in the trainers' files.
-constexpr io::Choice<Modelled> optimizers[] = {
-    {"adamw", Modelled::yes}, {"adamw8bit", Modelled::no}, {"adam", Modelled::no}, {"adam8bit", Modelled::no},
-    {"adamw_fused", Modelled::no}, {"pagedadamw", Modelled::no}, {"pagedadamw8bit", Modelled::no}, {"adafactor", Modelled::no},
-    {"prodigy", Modelled::no}, {"prodigy8bit", Modelled::no}, {"prodigyplusschedulefree", Modelled::no}, {"lion", Modelled::no},
-    {"lion8bit", Modelled::no}, {"sgd", Modelled::no}, {"sgd8bit", Modelled::no}, {"came", Modelled::no}, {"automagic", Modelled::no},
-    {"adopt", Modelled::no}, {"ademamix", Modelled::no}, {"ademamix8bit", Modelled::no}, {"dadaptation", Modelled::no},
-    {"schedulefree", Modelled::no}, {"adamwschedulefree", Modelled::no}, {"muon", Modelled::no}};
+enum class OptimizerName : std::uint8_t { adamw, adamw8bit, not_modelled };
+constexpr io::Choice<OptimizerName> optimizers[] = {
+    {"adamw", OptimizerName::adamw}, {"adamw8bit", OptimizerName::adamw8bit}, {"adam", OptimizerName::not_modelled}, {"adam8bit", OptimizerName::not_modelled},
+    {"adamw_fused", OptimizerName::not_modelled}, {"pagedadamw", OptimizerName::not_modelled}, {"pagedadamw8bit", OptimizerName::not_modelled}, {"adafactor", OptimizerName::not_modelled},
+    {"prodigy", OptimizerName::not_modelled}, {"prodigy8bit", OptimizerName::not_modelled}, {"prodigyplusschedulefree", OptimizerName::not_modelled}, {"lion", OptimizerName::not_modelled},
+    {"lion8bit", OptimizerName::not_modelled}, {"sgd", OptimizerName::not_modelled}, {"sgd8bit", OptimizerName::not_modelled}, {"came", OptimizerName::not_modelled}, {"automagic", OptimizerName::not_modelled},
+    {"adopt", OptimizerName::not_modelled}, {"ademamix", OptimizerName::not_modelled}, {"ademamix8bit", OptimizerName::not_modelled}, {"dadaptation", OptimizerName::not_modelled},
+    {"schedulefree", OptimizerName::not_modelled}, {"adamwschedulefree", OptimizerName::not_modelled}, {"muon", OptimizerName::not_modelled}};
 
 constexpr io::Choice<Dtype> adapter_dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
 constexpr io::Choice<job::Autocast> autocasts[] = {
@@ -79,14 +77,23 @@ job::Method read_method(io::Fields& train, Dtype dtype) {
     return lora;
 }
 
+job::Optimizer read_optimizer(io::Fields& train) {
+    switch (train.choice("optimizer", optimizers, OptimizerName::adamw)) {
+        case OptimizerName::adamw: return job::AdamW{};
+        case OptimizerName::adamw8bit: return job::AdamW8bit{};
+        case OptimizerName::not_modelled: break;
+    }
+    train.complain("optimizer", Problem::unsupported,
+                   "train.optimizer: " + train.text("optimizer", "") + " is not modelled with trainer torch", "adamw");
+    return job::AdamW{};
+}
+
 }  // namespace
 
 job::Training read_training(io::Fields& train, Dtype dtype) {
     job::Training training;
     training.method = read_method(train, dtype);
-    if (train.choice("optimizer", optimizers, Modelled::yes) == Modelled::no)
-        train.complain("optimizer", Problem::unsupported,
-                       "train.optimizer: " + train.text("optimizer", "") + " is not modelled with trainer torch", "adamw");
+    training.optimizer = read_optimizer(train);
     training.gradient_checkpointing = train.boolean("gradient_checkpointing", false);
     training.gradient_accumulation = train.integer("gradient_accumulation", accumulations, 1);
     training.autocast = train.choice("autocast", autocasts, job::Autocast{});

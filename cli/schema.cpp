@@ -1,0 +1,126 @@
+#include <ostream>
+#include <string_view>
+
+#include "verbs.hpp"
+
+namespace vram::cli {
+namespace {
+
+// JSON Schema 2020-12 of what job-file.md promises. A test holds every key of a report against it.
+constexpr std::string_view text = R"json({
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "title": "vramest",
+  "description": "$defs/report is what `vramest check --json` prints, $defs/job a job file. Sizes are bytes.",
+  "$defs": {
+    "bytes": {"type": "integer"},
+    "verdict": {"enum": ["fits", "tight", "does_not_fit", "cannot_say"]},
+    "side": {"type": "integer", "minimum": 8, "maximum": 32768},
+    "size": {"type": "array", "items": {"$ref": "#/$defs/side"}, "minItems": 2, "maxItems": 2},
+    "memory": {"description": "bytes, or a text such as 24 GiB", "type": ["integer", "string"]},
+    "report": {
+      "type": "object",
+      "required": ["schema", "vramest", "job", "gpu", "verdict", "reason", "peak", "counts", "phases", "breakdown", "advice", "risk", "diagnostics"],
+      "properties": {
+        "schema": {"const": 1},
+        "vramest": {"type": "string"},
+        "job": {"type": "object", "properties": {"trainer": {"type": "string"}, "model": {"type": "string"}, "source": {"type": "string"},
+                "resolved": {"type": "object", "additionalProperties": {"type": "string"}}}},
+        "gpu": {"type": "object", "properties": {"id": {"type": "string"}, "name": {"type": "string"},
+                "chosen_by": {"enum": ["flag", "job", "driver", "smallest_that_holds"]}, "capacity": {"$ref": "#/$defs/bytes"},
+                "capacity_high": {"$ref": "#/$defs/bytes"}, "usable": {"$ref": "#/$defs/bytes"}, "other_processes": {"$ref": "#/$defs/bytes"}}},
+        "verdict": {"$ref": "#/$defs/verdict"},
+        "reason": {"type": "string"},
+        "peak": {"description": "null where the verdict is cannot_say", "type": ["object", "null"], "properties": {
+                "phase": {"type": "string"}, "stage": {"type": "string"}, "decides": {"enum": ["tensors", "allocated", "reserved", "device"]},
+                "tensors": {"$ref": "#/$defs/bytes"}, "allocated": {"$ref": "#/$defs/bytes"}, "reserved": {"$ref": "#/$defs/bytes"},
+                "device": {"$ref": "#/$defs/bytes"}, "device_low": {"$ref": "#/$defs/bytes"}, "device_high": {"$ref": "#/$defs/bytes"}}},
+        "counts": {"type": "object", "properties": {"parameters": {"type": "integer"}, "adapted_modules": {"type": "integer"},
+                "adapter_parameters": {"type": "integer"}, "attention_calls": {"type": "object", "properties": {"flash": {"type": "integer"},
+                "efficient": {"type": "integer"}, "cudnn": {"type": "integer"}, "math": {"type": "integer"}}}}},
+        "weights": {"$ref": "#/$defs/bytes"}, "adapter": {"$ref": "#/$defs/bytes"}, "optimizer_state": {"$ref": "#/$defs/bytes"},
+        "gradients": {"$ref": "#/$defs/bytes"}, "inputs": {"$ref": "#/$defs/bytes"}, "targets": {"$ref": "#/$defs/bytes"},
+        "kept_for_backward": {"$ref": "#/$defs/bytes"},
+        "input_tensors": {"description": "[name, shape, dtype]", "type": "array", "items": {"type": "array", "minItems": 3, "maxItems": 3}},
+        "checkpointing": {"type": "object", "properties": {"on": {"type": "boolean"}, "kept": {"$ref": "#/$defs/bytes"},
+                "kept_without": {"$ref": "#/$defs/bytes"}, "factor": {"type": "number"}}},
+        "phases": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}, "kind": {"type": "string"},
+                "bucket": {"description": "width, height, frames; null where the phase has none", "type": ["array", "null"]},
+                "batch_size": {"type": ["integer", "null"]}, "kept_for_backward": {"$ref": "#/$defs/bytes"},
+                "tensors_start": {"$ref": "#/$defs/bytes"}, "tensors_peak": {"$ref": "#/$defs/bytes"}, "tensors_end": {"$ref": "#/$defs/bytes"},
+                "allocated_peak": {"$ref": "#/$defs/bytes"}, "reserved_peak": {"$ref": "#/$defs/bytes"}, "device_peak": {"$ref": "#/$defs/bytes"},
+                "verdict": {"$ref": "#/$defs/verdict"},
+                "stages": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"},
+                "tensors_peak": {"$ref": "#/$defs/bytes"}, "tensors_end": {"$ref": "#/$defs/bytes"},
+                "allocated_peak": {"$ref": "#/$defs/bytes"}, "reserved_peak": {"$ref": "#/$defs/bytes"}}}}}}},
+        "breakdown": {"description": "adds up to device_low and device_high", "type": "array", "items": {"type": "object", "properties": {
+                "component": {"type": "string"}, "category": {"enum": ["weights", "adapter", "gradients", "optimizer_state", "activations",
+                "checkpoints", "inputs", "latents_and_embeddings", "ema", "model_cache", "workspace", "rounding", "unallocated", "context",
+                "libraries"]}, "low": {"$ref": "#/$defs/bytes"}, "high": {"$ref": "#/$defs/bytes"}, "source": {"type": "string"}}}},
+        "advice": {"type": "array", "items": {"type": "object"}},
+        "risk": {"type": "object", "properties": {"level": {"enum": ["low", "medium", "high"]}, "why": {"type": "array", "items": {"type": "string"}}}},
+        "diagnostics": {"type": "array", "items": {"type": "object", "properties": {"severity": {"enum": ["error", "warning", "note"]},
+                "problem": {"type": "string"}, "key": {"type": "string"}, "found": {"type": "string"}, "nearest": {"type": "string"},
+                "file": {"type": "string"}, "line": {"type": "integer"}, "column": {"type": "integer"}, "text": {"type": "string"}}}}
+      }
+    },
+    "job": {
+      "type": "object",
+      "required": ["vramest", "trainer"],
+      "additionalProperties": false,
+      "properties": {
+        "vramest": {"const": 1},
+        "trainer": {"type": "string"},
+        "model": {"type": "string"},
+        "component": {"type": "string"},
+        "op": {"enum": ["encode", "decode", "forward"]},
+        "dtype": {"enum": ["bf16", "fp16", "fp32"], "default": "bf16"},
+        "quantize": {"type": ["string", "object"], "default": "none"},
+        "batch_size": {"type": "integer", "minimum": 1, "maximum": 4096, "default": 1},
+        "train": {"type": "object", "required": ["method"], "additionalProperties": false, "properties": {
+          "method": {"enum": ["full", "lora", "lokr", "loha", "dora"]},
+          "rank": {"type": "integer", "minimum": 1, "maximum": 65536},
+          "alpha": {"type": "number"},
+          "factor": {"type": "integer"},
+          "conv_rank": {"type": "integer"},
+          "targets": {"anyOf": [{"enum": ["attention", "blocks", "all"]}, {"type": "array", "items": {"type": "string"}}], "default": "attention"},
+          "adapter_dtype": {"enum": ["bf16", "fp16", "fp32"]},
+          "gradient_checkpointing": {"type": "boolean", "default": false},
+          "batch_size": {"type": "integer", "minimum": 1, "maximum": 4096, "default": 1},
+          "gradient_accumulation": {"type": "integer", "minimum": 1, "maximum": 4096, "default": 1},
+          "autocast": {"enum": ["none", "bf16", "fp16"], "default": "none"},
+          "optimizer": {"type": "string", "default": "adamw"},
+          "ema": {"type": "boolean", "default": false}}},
+        "data": {"type": "object", "additionalProperties": false, "properties": {
+          "resolution": {"anyOf": [{"$ref": "#/$defs/side"}, {"$ref": "#/$defs/size"}]},
+          "buckets": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}},
+          "frames": {"type": "integer", "minimum": 1, "maximum": 4097, "default": 1},
+          "text_tokens": {"type": "integer", "minimum": 1, "maximum": 131072},
+          "reference_images": {"type": "array", "items": {"$ref": "#/$defs/size"}, "default": []}}},
+        "sample": {"type": ["object", "null"]},
+        "tiling": {"type": "boolean", "default": false},
+        "slicing": {"type": "boolean", "default": false},
+        "attention_mask": {"type": "boolean", "default": false},
+        "all_hidden_states": {"type": "boolean", "default": false},
+        "use_cache": {"type": "boolean", "default": false},
+        "environment": {"type": "object", "additionalProperties": false, "properties": {
+          "torch": {"type": ["string", "number"], "default": "2.13"},
+          "alloc_conf": {"type": "string", "default": ""},
+          "os": {"enum": ["linux", "windows", "wsl"], "default": "linux"},
+          "other_processes": {"$ref": "#/$defs/memory", "default": 0},
+          "attention": {"enum": ["auto", "flash", "efficient", "cudnn", "math", "xformers"], "default": "auto"}}},
+        "gpu": {"type": "string"},
+        "capacity": {"$ref": "#/$defs/memory"}
+      }
+    }
+  }
+}
+)json";
+
+}  // namespace
+
+int schema(std::ostream& out) {
+    out << text;
+    return 0;
+}
+
+}  // namespace vram::cli

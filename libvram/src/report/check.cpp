@@ -1,0 +1,118 @@
+#include "vram/report/check.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "report/kernels.hpp"
+#include "report/opened.hpp"
+#include "report/summarize.hpp"
+#include "vram/io/path.hpp"
+
+namespace vram::report {
+namespace {
+
+/// A job that was played for some kernels.
+struct Played {
+    shadow::Kernels kernels;
+    shadow::Trace trace;
+    run::Facts facts;
+};
+
+expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, const profile::Catalogue& catalogue) {
+    shadow::Run run(kernels);
+    expected<run::Facts> facts = guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document.file_name);
+    if (!facts) return Unexpected{facts.error()};
+    return Played{kernels, std::move(run.trace), *std::move(facts)};
+}
+
+/// An adapter that meets no module trains nothing.
+Diagnostics targets_complaint(const Opened& opened, const run::Facts& facts) {
+    const auto* training = std::get_if<job::Training>(&opened.job.work);
+    if (training == nullptr || !std::holds_alternative<job::Lora>(training->method) || facts.counts.adapted_modules > 0) return {};
+    const io::Node* node = io::find(opened.document.root, "train.targets");
+    const io::Node& at = node == nullptr ? opened.document.root : *node;
+    return {{Severity::error, Problem::bad_value, opened.document.place_of(at), "train.targets", node == nullptr ? "" : at.spelled(), {},
+             "train.targets meets no linear of " + opened.job.model}};
+}
+
+device::AllocatorConfig allocator_of(const job::Environment& environment, Diagnostics& notes) {
+    expected<device::AllocatorConfig> config = device::parse(environment.alloc_conf);
+    if (!config) return {};  // resolve has refused what does not parse
+    if (config->expandable_segments && environment.os != job::Environment::Os::linux_) {
+        // Source: torch warns "expandable_segments not supported on this platform" and goes on without.
+        config->expandable_segments = false;
+        notes.push_back({Severity::warning, Problem::unsupported, {}, "environment.alloc_conf", environment.alloc_conf, {},
+                         "expandable_segments is ignored on Windows"});
+    }
+    return *config;
+}
+
+Report answer(const Opened& opened, const Played& played, const device::AllocatorConfig& config, const Card& card) {
+    return summarize(opened.job, played.facts, played.trace, need_on(played.trace, config, card), card);
+}
+
+/// The smallest card that holds the job, or the largest that is known. Each is asked with its own kernels; `played` is what
+/// kernels of sm89 did, and cards that could not even hold its tensors are passed over.
+Report on_smallest(const Opened& opened, Played played, const device::AllocatorConfig& config, const profile::Catalogue& catalogue) {
+    const Bytes tensors = device::sum(played.trace).tensors_peak;
+    const std::vector<profile::DeviceProfile>& cards = catalogue.cards().devices();
+    for (const profile::DeviceProfile& profile : cards) {
+        const Card card = card_of(profile, opened.job.environment, ChosenBy::smallest_that_holds);
+        const bool is_last = &profile == &cards.back();
+        if (tensors > card.line.usable() && !is_last) continue;
+        const shadow::Kernels kernels = kernels_of(opened.job.environment, &profile);
+        if (!(kernels == played.kernels)) {
+            expected<Played> again = play(opened, kernels, catalogue);
+            if (!again) return refused(opened.document.file_name, again.error());
+            played = *std::move(again);
+        }
+        Report report = answer(opened, played, config, card);
+        if (report.verdict == Verdict::fits || is_last) return report;
+    }
+    return refused(opened.document.file_name, {{Severity::error, Problem::unknown_gpu, {}, "gpu", {}, {}, "no card is known, and none was named"}});
+}
+
+Report check_opened(const Opened& opened, const CheckOptions& options, const profile::Catalogue& catalogue, Diagnostics& notes) {
+    const expected<Card> card = named_card(options, opened.job, catalogue.cards());
+    if (!card) return refused(opened.document.file_name, card.error());
+    expected<Played> played = play(opened, kernels_of(opened.job.environment, card->profile), catalogue);
+    if (!played) return refused(opened.document.file_name, played.error());
+    if (const Diagnostics complaints = targets_complaint(opened, played->facts); !complaints.empty())
+        return refused(opened.document.file_name, complaints);
+    const device::AllocatorConfig config = allocator_of(opened.job.environment, notes);
+    if (card->profile == nullptr && card->line.capacity == 0) return on_smallest(opened, *std::move(played), config, catalogue);
+    return answer(opened, *played, config, *card);
+}
+
+}  // namespace
+
+Report refused(std::string source, Diagnostics complaints) {
+    Report report;
+    report.job.source = std::move(source);
+    const auto first = std::find_if(complaints.begin(), complaints.end(), [](const Diagnostic& d) { return d.severity == Severity::error; });
+    const auto errors = std::count_if(complaints.begin(), complaints.end(), [](const Diagnostic& d) { return d.severity == Severity::error; });
+    if (first != complaints.end()) report.reason = to_text(*first);
+    if (errors > 1) report.reason += " (and " + std::to_string(errors - 1) + " more)";
+    report.risk = {RiskLevel::high, {"it was not estimated"}};
+    report.diagnostics = std::move(complaints);
+    return report;
+}
+
+Report check(std::string_view text, std::string file_name, const CheckOptions& options, const profile::Catalogue& catalogue) {
+    Diagnostics notes;
+    const expected<Opened> opened = open(text, file_name, options, catalogue, notes);
+    Report report = !opened             ? refused(file_name, opened.error())
+                    : has_errors(notes) ? refused(file_name, {})
+                                        : check_opened(*opened, options, catalogue, notes);
+    report.job.source = file_name;
+    if (opened) {
+        report.job.trainer = opened->job.trainer;
+        report.job.model = opened->job.model;
+        report.job.resolved = opened->job.resolved;
+    }
+    report.diagnostics.insert(report.diagnostics.end(), notes.begin(), notes.end());
+    if (report.reason.empty()) report.reason = refused(file_name, notes).reason;
+    return report;
+}
+
+}  // namespace vram::report

@@ -1,0 +1,69 @@
+#include "report/need.hpp"
+
+#include <algorithm>
+
+namespace vram::report {
+namespace {
+
+using shadow::EventKind;
+using shadow::MarkKind;
+using shadow::Trace;
+
+/// Fills in the range; the usage is there.
+Need ranged(device::Usage usage, Bytes band, const Card& card) {
+    Need need{std::move(usage), band, 0, 0, false};
+    need.device_low = need.usage.reserved_peak + card.outside_low();
+    need.device_high = need.usage.reserved_peak + band + card.outside_high();
+    need.squeezed = need.usage.retries > 0;
+    return need;
+}
+
+}  // namespace
+
+Bytes reserved_band(const Trace& trace, const device::AllocatorConfig& config) {
+    struct Birth {
+        Bytes bytes;
+        std::int32_t phase;
+    };
+    std::vector<Birth> births(static_cast<std::size_t>(trace.slots), {0, -1});
+    std::int32_t phase = -1, phases = 0;
+    Bytes largest = 0;
+    for (const shadow::Event& event : trace.events) {
+        const auto slot = static_cast<std::size_t>(event.slot);
+        switch (event.kind) {
+            case EventKind::alloc:
+            case EventKind::scratch: births[slot] = {event.bytes, phase}; break;
+            case EventKind::free:
+                if (phase >= 0 && births[slot].phase == phase) largest = std::max(largest, births[slot].bytes);
+                break;
+            case EventKind::retag: break;
+            case EventKind::mark:
+                if (trace.marks[slot].kind == MarkKind::phase_begin) phase = phases++;
+                if (trace.marks[slot].kind == MarkKind::phase_end) phase = -1;
+                break;
+        }
+    }
+    if (largest == 0) return 0;
+    const Bytes band = device::round_size(largest, config);
+    return config.expandable_segments ? std::min(band, config.large_segment_size) : band;
+}
+
+Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card) {
+    const Bytes band = reserved_band(trace, config);
+    Need unlimited = ranged(device::replay(trace, config), band, card);
+    if (unlimited.device_high <= card.line.usable()) return unlimited;
+    // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
+    for (const Bytes limit : {card.line.usable() - card.outside_high() - band, card.line.usable_high() - card.outside_low()}) {
+        if (limit <= 0) continue;
+        device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
+        if (!usage.failure) return ranged(std::move(usage), band, card);
+    }
+    return unlimited;
+}
+
+Verdict verdict_of(Bytes low, Bytes high, const GpuLine& gpu) {
+    if (high <= gpu.usable()) return Verdict::fits;
+    return low <= gpu.usable_high() ? Verdict::tight : Verdict::does_not_fit;
+}
+
+}  // namespace vram::report

@@ -1,0 +1,158 @@
+#include "report/summarize.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace vram::report {
+namespace {
+
+using device::PhaseUsage;
+using shadow::Category;
+
+/// Later phases keep what earlier ones reserved: among equals the one that fills it most decides.
+bool is_lower(const device::Span& a, const device::Span& b) {
+    return std::pair(a.reserved_peak, a.allocated_peak) < std::pair(b.reserved_peak, b.allocated_peak);
+}
+
+/// There is at least one phase.
+const PhaseUsage& deciding_phase(const device::Usage& usage) { return *std::max_element(usage.phases.begin(), usage.phases.end(), is_lower); }
+
+/// Empty where the phase has no stages.
+std::string deciding_stage(const PhaseUsage& phase) {
+    const auto stage = std::max_element(phase.stages.begin(), phase.stages.end(), is_lower);
+    return stage == phase.stages.end() ? "" : stage->name;
+}
+
+/// `allocated` where cached memory goes back to the card, so that only what is allocated must fit; `device` where reserved
+/// memory alone would fit and what stands beside it does not; else `reserved`.
+Counter deciding_counter(const Need& need, const GpuLine& gpu, Verdict verdict) {
+    if (need.squeezed) return Counter::allocated;
+    if (verdict != Verdict::fits && need.usage.reserved_peak + need.band <= gpu.usable()) return Counter::device;
+    return Counter::reserved;
+}
+
+Bytes middle(Bytes low, Bytes high) { return low + (high - low) / 2; }
+
+std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, const Card& card, const PhaseUsage& phase) {
+    const device::Snapshot moment = device::snapshot_at_peak(trace, phase);
+    std::vector<Part> parts;
+    for (const device::TagBytes& tag : moment.tensors) parts.push_back({tag.component, tag.category, tag.bytes, tag.bytes, "counted"});
+    for (const device::TagBytes& tag : moment.scratch) parts.push_back({tag.component, Category::workspace, tag.bytes, tag.bytes, "counted"});
+    if (moment.rounding != 0) parts.push_back({"allocator", Category::rounding, moment.rounding, moment.rounding, "replayed"});
+    const Bytes unallocated = need.usage.reserved_peak - moment.allocated;
+    parts.push_back({"allocator", Category::unallocated, unallocated, unallocated + need.band, "replayed; high: one largest transient more"});
+    for (const device::OutsidePart& part : card.outside) parts.push_back({"cuda", part.category, part.low, part.high, part.source});
+    return parts;
+}
+
+Phase phase_of(const PhaseUsage& usage, const run::Facts& facts, const Need& need, const Card& card) {
+    Phase phase;
+    phase.name = usage.name;
+    for (const run::PhaseFacts& fact : facts.phases) {
+        if (fact.name != usage.name) continue;
+        phase.kind = fact.kind;
+        phase.bucket = fact.bucket;
+        phase.batch_size = fact.batch_size;
+        phase.kept_for_backward = fact.kept_for_backward;
+    }
+    phase.tensors_start = usage.tensors_start;
+    phase.tensors_peak = usage.tensors_peak;
+    phase.tensors_end = usage.tensors_end;
+    phase.allocated_peak = usage.allocated_peak;
+    phase.reserved_peak = usage.reserved_peak;
+    phase.device_peak = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
+    phase.verdict = verdict_of(usage.reserved_peak + card.outside_low(), usage.reserved_peak + need.band + card.outside_high(), card.line);
+    for (const device::Span& stage : usage.stages)
+        phase.stages.push_back({stage.name, stage.tensors_peak, stage.tensors_end, stage.allocated_peak, stage.reserved_peak});
+    return phase;
+}
+
+std::string range_text(Bytes low, Bytes high) {
+    const std::string to = vram::to_text(high);
+    std::string from = vram::to_text(low);
+    if (from == to) return to;
+    const std::string unit = to.substr(to.find(' '));
+    if (from.ends_with(unit)) from.resize(from.size() - unit.size());  // "25.24 to 25.48 GiB"
+    return from + " to " + to;
+}
+
+std::string reason_of(const Report& report) {
+    const Peak& peak = *report.peak;
+    const GpuLine& gpu = report.gpu;
+    const std::string card = gpu.id.empty() ? (gpu.name.empty() ? std::string("the card") : gpu.name) : gpu.id;
+    const std::string need = report.job.model + " needs " + range_text(peak.device_low, peak.device_high);
+    const std::string has = card + (gpu.other_processes > 0 ? " has " + vram::to_text(gpu.usable()) + " left" : " has " + vram::to_text(gpu.usable()));
+    const std::string where = "tightest in " + peak.phase + (peak.stage.empty() ? "" : ", " + peak.stage);
+    switch (report.verdict) {
+        case Verdict::fits: return need + ", " + has + "; " + where;
+        case Verdict::tight: return need + ", and " + has + ", which is within that range; " + where;
+        case Verdict::does_not_fit: return need + ", " + has + ": " + vram::to_text(peak.device_low - gpu.usable()) + " too little; " + where;
+        case Verdict::cannot_say: break;
+    }
+    return need;
+}
+
+constexpr Bytes thin_percent = 5;
+
+Risk risk_of(const Report& report, const Need& need, const job::Job& job) {
+    Risk risk;
+    const GpuLine& gpu = report.gpu;
+    const auto medium = [&](std::string why) {
+        risk.why.push_back(std::move(why));
+        risk.level = std::max(risk.level, RiskLevel::medium);
+    };
+    if (report.verdict == Verdict::fits && gpu.usable() - report.peak->device_high < gpu.capacity / 100 * thin_percent)
+        medium("less than 5 % of the card is left");
+    if (gpu.capacity_high > gpu.capacity) medium("what this card offers is nominal: no machine is known to have printed it");
+    if (need.squeezed)
+        medium("it fits only since cached memory goes back to the card " + std::to_string(need.usage.retries) + " times, which is slow");
+    // Source: research on WDDM's fallback to system memory, drivers since 531; WSL ignores its switch.
+    if (report.verdict != Verdict::fits && job.environment.os != job::Environment::Os::linux_)
+        medium("on Windows the driver spills into system memory instead of failing; steps then take several times as long");
+    if (report.verdict == Verdict::tight) risk.why.insert(risk.why.begin(), "the range crosses what the card offers");
+    if (report.verdict != Verdict::fits) risk.level = RiskLevel::high;
+    return risk;
+}
+
+Checkpointing checkpointing_of(const run::Facts& facts) {
+    Checkpointing out{facts.checkpointing, facts.kept_for_backward, facts.kept_without_checkpointing, 1};
+    if (out.kept_without > 0) out.factor = static_cast<double>(out.kept) / static_cast<double>(out.kept_without);
+    return out;
+}
+
+}  // namespace
+
+Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Trace& trace, const Need& need, const Card& card) {
+    Report report;
+    report.job.trainer = job.trainer;
+    report.job.model = job.model;
+    report.job.resolved = job.resolved;
+    report.gpu = card.line;
+    report.facts = facts;
+    report.checkpointing = checkpointing_of(facts);
+    const device::Usage& usage = need.usage;
+    if (usage.phases.empty()) {
+        report.reason = "nothing was played";
+        return report;
+    }
+    report.verdict = verdict_of(need.device_low, need.device_high, card.line);
+    const PhaseUsage& deciding = deciding_phase(usage);
+    Peak peak;
+    peak.phase = deciding.name;
+    peak.stage = deciding_stage(deciding);
+    peak.decides = deciding_counter(need, card.line, report.verdict);
+    peak.tensors = usage.tensors_peak;
+    peak.allocated = usage.allocated_peak;
+    peak.reserved = usage.reserved_peak;
+    peak.device = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
+    peak.device_low = need.device_low;
+    peak.device_high = need.device_high;
+    report.peak = std::move(peak);
+    for (const PhaseUsage& phase : usage.phases) report.phases.push_back(phase_of(phase, facts, need, card));
+    report.breakdown = breakdown_of(trace, need, card, deciding);
+    report.reason = reason_of(report);
+    report.risk = risk_of(report, need, job);
+    return report;
+}
+
+}  // namespace vram::report

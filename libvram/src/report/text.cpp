@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <cmath>
+
+#include "vram/report/report.hpp"
+
+namespace vram::report {
+namespace {
+
+constexpr std::size_t number_width = 11, name_width = 36;
+constexpr std::size_t most_phases = 12;  // a dataset may have a hundred buckets
+
+/// "23.52": GiB with two decimals, whole hundredths from the bytes.
+std::string gib(Bytes bytes) {
+    const bool negative = bytes < 0;
+    const double hundredths = std::round(static_cast<double>(negative ? -bytes : bytes) * 100 / static_cast<double>(GiB));
+    const auto whole = static_cast<std::int64_t>(hundredths);
+    const std::string cents = std::to_string(whole % 100);
+    return std::string(negative && whole > 0 ? "-" : "") + std::to_string(whole / 100) + "." + (cents.size() < 2 ? "0" : "") + cents;
+}
+
+std::string left(std::string text, std::size_t width) {
+    text.resize(std::max(width, text.size()), ' ');
+    return text;
+}
+std::string right(const std::string& text, std::size_t width) {
+    return std::string(text.size() < width ? width - text.size() : 1, ' ') + text;
+}
+
+std::string headline(const Report& report) {
+    std::string verdict(to_text(report.verdict));
+    std::replace(verdict.begin(), verdict.end(), '_', ' ');
+    return verdict + ": " + report.reason + "\n";
+}
+
+std::string phases_text(const Report& report) {
+    std::string out = "\n" + left("phase (GiB)", name_width) + right("tensors", number_width) + right("allocated", number_width) +
+                      right("reserved", number_width) + right("device", number_width) + "\n";
+    // Where there are many, those that reach the highest are worth a line.
+    std::vector<const Phase*> shown;
+    for (const Phase& phase : report.phases) shown.push_back(&phase);
+    std::stable_sort(shown.begin(), shown.end(), [](const Phase* a, const Phase* b) { return a->allocated_peak > b->allocated_peak; });
+    const std::size_t hidden = shown.size() > most_phases ? shown.size() - most_phases : 0;
+    shown.resize(shown.size() - hidden);
+    std::sort(shown.begin(), shown.end());
+    for (const Phase* phase : shown) {
+        out += left("  " + phase->name, name_width) + right(gib(phase->tensors_peak), number_width) +
+               right(gib(phase->allocated_peak), number_width) + right(gib(phase->reserved_peak), number_width) +
+               right(gib(phase->device_peak), number_width);
+        if (phase->verdict == Verdict::tight) out += "  tight";
+        if (phase->verdict == Verdict::does_not_fit) out += "  does not fit";
+        out += "\n";
+    }
+    if (hidden > 0) out += "  " + std::to_string(hidden) + " more phases need less\n";
+    return out;
+}
+
+std::string breakdown_text(const Report& report) {
+    std::string out = "\n" + left("at the peak: " + report.peak->phase, name_width) + right("GiB", number_width) + "\n";
+    std::vector<Part> parts = report.breakdown;
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.high > b.high; });
+    Bytes small_low = 0, small_high = 0;
+    const auto line = [&](const std::string& name, Bytes low, Bytes high) {
+        const bool is_range = gib(low) != gib(high);
+        out += left("  " + name, name_width) + right(gib(low), number_width) + (is_range ? " to " + gib(high) : "") + "\n";
+    };
+    for (const Part& part : parts) {
+        std::string category = shadow::to_text(part.category);
+        std::replace(category.begin(), category.end(), '_', ' ');
+        if (gib(part.high) == "0.00") {
+            small_low += part.low;
+            small_high += part.high;
+        } else {
+            line(part.component + " " + category, part.low, part.high);
+        }
+    }
+    if (small_high > 0) line("all else", small_low, small_high);
+    line("device", report.peak->device_low, report.peak->device_high);
+    return out;
+}
+
+std::string complaints_text(const Report& report) {
+    if (report.diagnostics.empty() || report.verdict == Verdict::cannot_say) return "";
+    std::string out = "\n" + to_text(report.diagnostics.front()) + "\n";
+    if (report.diagnostics.size() > 1) out += "and " + std::to_string(report.diagnostics.size() - 1) + " more like it; --json shows all\n";
+    return out;
+}
+
+}  // namespace
+
+std::string to_text(const Report& report) {
+    std::string out = headline(report);
+    if (!report.peak) return out;
+    out += phases_text(report) + breakdown_text(report);
+    if (report.checkpointing.on && report.checkpointing.kept_without > 0)
+        out += "\ncheckpointing keeps " + gib(report.checkpointing.kept) + " GiB for backward instead of " + gib(report.checkpointing.kept_without) + "\n";
+    for (const std::string& why : report.risk.why) out += "risk: " + why + "\n";
+    return out + complaints_text(report);
+}
+
+}  // namespace vram::report
