@@ -26,7 +26,8 @@ void add_job_options(CLI::App& verb, Arguments& arguments, Raw& raw) {
     verb.add_option("FILE", arguments.file, "a job file or a trainer's config; - reads standard input")->required();
     verb.add_option("--gpu", arguments.options.gpu, "a card's id or name; auto asks the driver");
     verb.add_option("--capacity", raw.capacity, "instead of a card: what torch reports as total, such as 24GiB");
-    verb.add_option("--set", raw.sets, "KEY=VALUE: overrides a key of the job; may be given several times")->allow_extra_args(false);
+    verb.add_option("--set", raw.sets, "KEY=VALUE: overrides a key of the job; may be given several times")
+        ->allow_extra_args(false);
     verb.add_option("--alloc-conf", raw.alloc_conf, "as PYTORCH_CUDA_ALLOC_CONF");
     verb.add_option("--os", raw.os, "linux, windows or wsl");
     verb.add_option("--other-processes", raw.other_processes, "what else sits on the card, such as 1.5GiB");
@@ -51,11 +52,14 @@ expected<Arguments> finish(Arguments arguments, const Raw& raw) {
         else
             arguments.options.settings.push_back({set.substr(0, equals), set.substr(equals + 1)});
     }
-    if (!raw.alloc_conf.empty()) arguments.options.settings.push_back({"environment.alloc_conf", as_flow(raw.alloc_conf)});
+    if (!raw.alloc_conf.empty())
+        arguments.options.settings.push_back({"environment.alloc_conf", as_flow(raw.alloc_conf)});
     if (!raw.os.empty()) arguments.options.settings.push_back({"environment.os", as_flow(raw.os)});
-    if (!raw.other_processes.empty()) arguments.options.settings.push_back({"environment.other_processes", as_flow(raw.other_processes)});
+    if (!raw.other_processes.empty())
+        arguments.options.settings.push_back({"environment.other_processes", as_flow(raw.other_processes)});
     if (!raw.capacity.empty() && !parse_bytes(raw.capacity, arguments.options.capacity))
-        add(complaint(Problem::bad_unit, "--capacity", raw.capacity, {}, "--capacity must be a size such as 24GiB, not " + raw.capacity));
+        add(complaint(Problem::bad_unit, "--capacity", raw.capacity, {},
+                      "--capacity must be a size such as 24GiB, not " + raw.capacity));
     if (!raw.capacity.empty() && arguments.options.capacity == 0 && complaints.empty())
         add(complaint(Problem::out_of_range, "--capacity", raw.capacity, {}, "--capacity must be above 0"));
     if (!raw.capacity.empty() && !arguments.options.gpu.empty())
@@ -78,8 +82,8 @@ Unexpected unknown_word(const CLI::App& app, const std::string& word) {
     const auto chosen = app.get_subcommands();
     if (word.starts_with('-')) {
         const std::string flag = word.substr(0, word.find('='));
-        return complaint(Problem::unknown_option, flag, word, nearest(flag, flags_of(chosen.empty() ? app : *chosen.front())),
-                         "unknown option " + flag);
+        return complaint(Problem::unknown_option, flag, word,
+                         nearest(flag, flags_of(chosen.empty() ? app : *chosen.front())), "unknown option " + flag);
     }
     if (!chosen.empty()) return complaint(Problem::unknown_option, word, word, {}, "unexpected argument " + word);
     std::vector<std::string> names;

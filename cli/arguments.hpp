@@ -13,16 +13,16 @@ enum class Verb : std::uint8_t { check, trace, models, gpus, trainers, schema, v
 /// A command line, understood.
 struct Arguments {
     Verb verb = Verb::help;
-    std::string file;              // "-": standard input
-    std::string out;               // trace: where the events go
-    std::string help;              // what --help prints
+    std::string file;  // "-": standard input
+    std::string out;   // trace: where the events go
+    std::string help;  // what --help prints
     bool json = false, strict = false, scratch = false;
     bool asks_driver = true;       // neither --gpu nor --capacity, or --gpu auto
     report::CheckOptions options;  // without `driver`
 };
 
-/// Never exits and prints nothing. Every complaint has the problem unknown_option, bad_unit, conflict or missing_key, its place is
-/// the command line, and `nearest` the right flag or verb.
+/// Never exits and prints nothing. Every complaint has the problem unknown_option, bad_unit, conflict or missing_key,
+/// its place is the command line, and `nearest` the right flag or verb.
 [[nodiscard]] expected<Arguments> read_arguments(const std::vector<std::string>& args);
 
 }  // namespace vram::cli

@@ -34,8 +34,13 @@ int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     if (arguments.json) {
         ordered_json list = ordered_json::array();
         for (const profile::ModelProfile& model : catalogue->models())
-            list.push_back({{"id", model.id}, {"kind", to_text(model.kind)}, {"family", model.family}, {"name", model.name},
-                            {"aliases", model.aliases}, {"parameters", model.checked.parameters}, {"source", model.source}});
+            list.push_back({{"id", model.id},
+                            {"kind", to_text(model.kind)},
+                            {"family", model.family},
+                            {"name", model.name},
+                            {"aliases", model.aliases},
+                            {"parameters", model.checked.parameters},
+                            {"source", model.source}});
         out << list.dump(2) << '\n';
         return 0;
     }
@@ -55,9 +60,14 @@ int gpus(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     if (arguments.json) {
         ordered_json list = ordered_json::array();
         for (const profile::DeviceProfile& card : cards)
-            list.push_back({{"id", card.id}, {"name", card.name}, {"aliases", card.aliases}, {"memory", card.memory}, {"sm", card.sm},
-                            {"capacity", {{"linux", json_of(card.linux_capacity)}, {"windows", json_of(card.windows_capacity)}}},
-                            {"context", json_of(card.context)}});
+            list.push_back(
+                {{"id", card.id},
+                 {"name", card.name},
+                 {"aliases", card.aliases},
+                 {"memory", card.memory},
+                 {"sm", card.sm},
+                 {"capacity", {{"linux", json_of(card.linux_capacity)}, {"windows", json_of(card.windows_capacity)}}},
+                 {"context", json_of(card.context)}});
         out << list.dump(2) << '\n';
         return 0;
     }

@@ -10,7 +10,8 @@ int trace(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     if (!catalogue) return refuse(catalogue.error(), false, out, err);
     const expected<std::string> text = read_input(arguments.file);
     if (!text) return refuse(text.error(), false, out, err);
-    const expected<std::string> events = report::trace_json(*text, arguments.file, arguments.options, *catalogue, arguments.scratch);
+    const expected<std::string> events =
+        report::trace_json(*text, arguments.file, arguments.options, *catalogue, arguments.scratch);
     if (!events) return refuse(events.error(), false, out, err);
     if (arguments.out.empty()) {
         out << *events;

@@ -14,7 +14,8 @@ namespace vram::cli {
 [[nodiscard]] int trainers(const Arguments& arguments, std::ostream& out);
 [[nodiscard]] int schema(std::ostream& out);
 
-/// What is said about a job that no verb could act on: the complaints, or with `json` a report that holds them. Returns 2.
+/// What is said about a job that no verb could act on: the complaints, or with `json` a report that holds them.
+/// Returns 2.
 [[nodiscard]] int refuse(const Diagnostics& complaints, bool json, std::ostream& out, std::ostream& err);
 
 }  // namespace vram::cli

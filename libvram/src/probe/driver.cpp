@@ -36,7 +36,8 @@ std::optional<report::DriverCard> first_card(const Library& library) {
     void* handle = nullptr;
     std::array<char, 97> name{};  // NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96
     Memory memory{};
-    if (by_index(0, &handle) != success || name_of(handle, name.data(), 96) != success || memory_of(handle, &memory) != success)
+    if (by_index(0, &handle) != success || name_of(handle, name.data(), 96) != success ||
+        memory_of(handle, &memory) != success)
         return std::nullopt;
     return report::DriverCard{name.data(), static_cast<Bytes>(memory.total)};
 }

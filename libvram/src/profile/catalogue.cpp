@@ -11,20 +11,27 @@ namespace {
 
 std::string lower(std::string_view word) {
     std::string out(word);
-    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(out.begin(), out.end(), out.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return out;
 }
 
 /// Enters every name of the i-th profile, and complains about those that another one has.
-void enter(std::unordered_map<std::string, std::size_t>& index, const std::vector<ModelProfile>& profiles, std::size_t i,
-           Diagnostics& complaints) {
+void enter(std::unordered_map<std::string, std::size_t>& index, const std::vector<ModelProfile>& profiles,
+           std::size_t i, Diagnostics& complaints) {
     std::vector<std::string> names = profiles[i].aliases;
     names.push_back(profiles[i].id);
     for (const std::string& name : names) {
         const auto [it, is_new] = index.emplace(lower(name), i);
         if (is_new || it->second == i) continue;
-        complaints.push_back({Severity::error, Problem::duplicate_key, {}, "aliases", name, {},
-                              "profiles " + profiles[it->second].id + " and " + profiles[i].id + " share the name " + name});
+        complaints.push_back(
+            {Severity::error,
+             Problem::duplicate_key,
+             {},
+             "aliases",
+             name,
+             {},
+             "profiles " + profiles[it->second].id + " and " + profiles[i].id + " share the name " + name});
     }
 }
 

@@ -33,8 +33,9 @@ Config::Value read_value(io::Fields& fields, std::string_view key, const io::Nod
     if (const double* number = node.number()) return *number;
     if (const std::string* text = node.text()) return *text;
     if (const io::List* list = node.list()) return read_list(fields, key, *list);
-    fields.complain(key, Problem::wrong_type,
-                    fields.path(key) + " is a number, true or false, a text or a list, not " + std::string(to_text(node.kind())));
+    fields.complain(
+        key, Problem::wrong_type,
+        fields.path(key) + " is a number, true or false, a text or a list, not " + std::string(to_text(node.kind())));
     return false;
 }
 
@@ -52,7 +53,8 @@ constexpr io::IntegerRange side{8, 32768};
 
 Defaults read_defaults(io::Fields fields) {
     Defaults defaults;
-    const auto resolution = fields.integers("resolution", side, {1, 2}, io::Single::is_a_list).value_or(std::vector<std::int64_t>{0});
+    const auto resolution =
+        fields.integers("resolution", side, {1, 2}, io::Single::is_a_list).value_or(std::vector<std::int64_t>{0});
     defaults.width = resolution.front();
     defaults.height = resolution.back();
     defaults.frames = fields.integer("frames", {1, 4097}, 1);

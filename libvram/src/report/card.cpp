@@ -39,20 +39,28 @@ Card card_of(const profile::DeviceProfile& profile, const job::Environment& envi
     const profile::Os os = system_of(environment);
     const profile::MemoryRange& capacity = profile.capacity(os);
     const Bytes high = capacity.evidence == profile::Evidence::nominal ? capacity.high : capacity.low;
-    return {{profile.id, profile.name, chosen_by, capacity.low, high, environment.other_processes}, &profile,
+    return {{profile.id, profile.name, chosen_by, capacity.low, high, environment.other_processes},
+            &profile,
             device::outside_parts(profile, os)};
 }
 
 Card card_of(Bytes capacity, const job::Environment& environment, ChosenBy chosen_by) {
     const profile::MemoryRange context = device::context_by_size(usual_multiprocessors);
-    return {{"", "", chosen_by, capacity, capacity, environment.other_processes}, nullptr,
+    return {{"", "", chosen_by, capacity, capacity, environment.other_processes},
+            nullptr,
             {{shadow::Category::context, context.low, context.high, context.source}}};
 }
 
 expected<Card> named_card(const CheckOptions& options, const job::Job& job, const profile::DeviceCatalogue& cards) {
     if (!options.gpu.empty()) {
-        if (const profile::DeviceProfile* profile = cards.device(options.gpu)) return card_of(*profile, job.environment, ChosenBy::flag);
-        return Unexpected{{{Severity::error, Problem::unknown_gpu, {"--gpu", 0, 0}, "gpu", options.gpu, cards.nearest_device(options.gpu),
+        if (const profile::DeviceProfile* profile = cards.device(options.gpu))
+            return card_of(*profile, job.environment, ChosenBy::flag);
+        return Unexpected{{{Severity::error,
+                            Problem::unknown_gpu,
+                            {"--gpu", 0, 0},
+                            "gpu",
+                            options.gpu,
+                            cards.nearest_device(options.gpu),
                             "unknown GPU " + options.gpu}}};
     }
     if (options.capacity > 0) return card_of(options.capacity, job.environment, ChosenBy::flag);
@@ -60,7 +68,8 @@ expected<Card> named_card(const CheckOptions& options, const job::Job& job, cons
     if (job.card.capacity > 0) return card_of(job.card.capacity, job.environment, ChosenBy::job);
     if (options.driver) {
         const profile::DeviceProfile* profile = cards.device_of_driver(options.driver->name, options.driver->total);
-        return profile != nullptr ? card_of(*profile, job.environment, ChosenBy::driver) : unknown_card(*options.driver, job.environment);
+        return profile != nullptr ? card_of(*profile, job.environment, ChosenBy::driver)
+                                  : unknown_card(*options.driver, job.environment);
     }
     return Card{};
 }

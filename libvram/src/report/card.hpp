@@ -18,12 +18,14 @@ struct Card {
     [[nodiscard]] Bytes outside_high() const;
 };
 
-[[nodiscard]] Card card_of(const profile::DeviceProfile& profile, const job::Environment& environment, ChosenBy chosen_by);
+[[nodiscard]] Card card_of(const profile::DeviceProfile& profile, const job::Environment& environment,
+                           ChosenBy chosen_by);
 /// A total as torch reports it and nothing else: the context is that of a card with sm89's 128 multiprocessors.
 [[nodiscard]] Card card_of(Bytes capacity, const job::Environment& environment, ChosenBy chosen_by);
 
-/// The card that options, job or driver name, in this order; null profile and zero capacity where none does. Complaints:
-/// unknown_gpu.
-[[nodiscard]] expected<Card> named_card(const CheckOptions& options, const job::Job& job, const profile::DeviceCatalogue& cards);
+/// The card that options, job or driver name, in this order; null profile and zero capacity where none does.
+/// Complaints: unknown_gpu.
+[[nodiscard]] expected<Card> named_card(const CheckOptions& options, const job::Job& job,
+                                        const profile::DeviceCatalogue& cards);
 
 }  // namespace vram::report

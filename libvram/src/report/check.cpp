@@ -20,7 +20,8 @@ struct Played {
 
 expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, const profile::Catalogue& catalogue) {
     shadow::Run run(kernels);
-    expected<run::Facts> facts = guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document.file_name);
+    expected<run::Facts> facts =
+        guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document.file_name);
     if (!facts) return Unexpected{facts.error()};
     return Played{kernels, std::move(run.trace), *std::move(facts)};
 }
@@ -28,10 +29,16 @@ expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, cons
 /// An adapter that meets no module trains nothing.
 Diagnostics targets_complaint(const Opened& opened, const run::Facts& facts) {
     const auto* training = std::get_if<job::Training>(&opened.job.work);
-    if (training == nullptr || !std::holds_alternative<job::Lora>(training->method) || facts.counts.adapted_modules > 0) return {};
+    if (training == nullptr || !std::holds_alternative<job::Lora>(training->method) || facts.counts.adapted_modules > 0)
+        return {};
     const io::Node* node = io::find(opened.document.root, "train.targets");
     const io::Node& at = node == nullptr ? opened.document.root : *node;
-    return {{Severity::error, Problem::bad_value, opened.document.place_of(at), "train.targets", node == nullptr ? "" : at.spelled(), {},
+    return {{Severity::error,
+             Problem::bad_value,
+             opened.document.place_of(at),
+             "train.targets",
+             node == nullptr ? "" : at.spelled(),
+             {},
              "train.targets meets no linear of " + opened.job.model}};
 }
 
@@ -41,7 +48,12 @@ device::AllocatorConfig allocator_of(const job::Environment& environment, Diagno
     if (config->expandable_segments && environment.os != job::Environment::Os::linux_) {
         // Source: torch warns "expandable_segments not supported on this platform" and goes on without.
         config->expandable_segments = false;
-        notes.push_back({Severity::warning, Problem::unsupported, {}, "environment.alloc_conf", environment.alloc_conf, {},
+        notes.push_back({Severity::warning,
+                         Problem::unsupported,
+                         {},
+                         "environment.alloc_conf",
+                         environment.alloc_conf,
+                         {},
                          "expandable_segments is ignored on Windows"});
     }
     return *config;
@@ -51,9 +63,10 @@ Report answer(const Opened& opened, const Played& played, const device::Allocato
     return summarize(opened.job, played.facts, played.trace, need_on(played.trace, config, card), card);
 }
 
-/// The smallest card that holds the job, or the largest that is known. Each is asked with its own kernels; `played` is what
-/// kernels of sm89 did, and cards that could not even hold its tensors are passed over.
-Report on_smallest(const Opened& opened, Played played, const device::AllocatorConfig& config, const profile::Catalogue& catalogue) {
+/// The smallest card that holds the job, or the largest that is known. Each is asked with its own kernels; `played` is
+/// what kernels of sm89 did, and cards that could not even hold its tensors are passed over.
+Report on_smallest(const Opened& opened, Played played, const device::AllocatorConfig& config,
+                   const profile::Catalogue& catalogue) {
     const Bytes tensors = device::sum(played.trace).tensors_peak;
     const std::vector<profile::DeviceProfile>& cards = catalogue.cards().devices();
     for (const profile::DeviceProfile& profile : cards) {
@@ -69,10 +82,13 @@ Report on_smallest(const Opened& opened, Played played, const device::AllocatorC
         Report report = answer(opened, played, config, card);
         if (report.verdict == Verdict::fits || is_last) return report;
     }
-    return refused(opened.document.file_name, {{Severity::error, Problem::unknown_gpu, {}, "gpu", {}, {}, "no card is known, and none was named"}});
+    return refused(
+        opened.document.file_name,
+        {{Severity::error, Problem::unknown_gpu, {}, "gpu", {}, {}, "no card is known, and none was named"}});
 }
 
-Report check_opened(const Opened& opened, const CheckOptions& options, const profile::Catalogue& catalogue, Diagnostics& notes) {
+Report check_opened(const Opened& opened, const CheckOptions& options, const profile::Catalogue& catalogue,
+                    Diagnostics& notes) {
     const expected<Card> card = named_card(options, opened.job, catalogue.cards());
     if (!card) return refused(opened.document.file_name, card.error());
     expected<Played> played = play(opened, kernels_of(opened.job.environment, card->profile), catalogue);
@@ -80,7 +96,8 @@ Report check_opened(const Opened& opened, const CheckOptions& options, const pro
     if (const Diagnostics complaints = targets_complaint(opened, played->facts); !complaints.empty())
         return refused(opened.document.file_name, complaints);
     const device::AllocatorConfig config = allocator_of(opened.job.environment, notes);
-    if (card->profile == nullptr && card->line.capacity == 0) return on_smallest(opened, *std::move(played), config, catalogue);
+    if (card->profile == nullptr && card->line.capacity == 0)
+        return on_smallest(opened, *std::move(played), config, catalogue);
     return answer(opened, *played, config, *card);
 }
 
@@ -89,8 +106,10 @@ Report check_opened(const Opened& opened, const CheckOptions& options, const pro
 Report refused(std::string source, Diagnostics complaints) {
     Report report;
     report.job.source = std::move(source);
-    const auto first = std::find_if(complaints.begin(), complaints.end(), [](const Diagnostic& d) { return d.severity == Severity::error; });
-    const auto errors = std::count_if(complaints.begin(), complaints.end(), [](const Diagnostic& d) { return d.severity == Severity::error; });
+    const auto first = std::find_if(complaints.begin(), complaints.end(),
+                                    [](const Diagnostic& d) { return d.severity == Severity::error; });
+    const auto errors = std::count_if(complaints.begin(), complaints.end(),
+                                      [](const Diagnostic& d) { return d.severity == Severity::error; });
     if (first != complaints.end()) report.reason = to_text(*first);
     if (errors > 1) report.reason += " (and " + std::to_string(errors - 1) + " more)";
     report.risk = {RiskLevel::high, {"it was not estimated"}};
@@ -98,7 +117,8 @@ Report refused(std::string source, Diagnostics complaints) {
     return report;
 }
 
-Report check(std::string_view text, std::string file_name, const CheckOptions& options, const profile::Catalogue& catalogue) {
+Report check(std::string_view text, std::string file_name, const CheckOptions& options,
+             const profile::Catalogue& catalogue) {
     Diagnostics notes;
     const expected<Opened> opened = open(text, file_name, options, catalogue, notes);
     Report report = !opened             ? refused(file_name, opened.error())

@@ -12,44 +12,69 @@ json json_of(const JobLine& job) {
 }
 
 json json_of(const GpuLine& gpu) {
-    return {{"id", gpu.id}, {"name", gpu.name}, {"chosen_by", to_text(gpu.chosen_by)}, {"capacity", gpu.capacity},
-            {"capacity_high", gpu.capacity_high}, {"usable", gpu.usable()}, {"other_processes", gpu.other_processes}};
+    return {{"id", gpu.id},
+            {"name", gpu.name},
+            {"chosen_by", to_text(gpu.chosen_by)},
+            {"capacity", gpu.capacity},
+            {"capacity_high", gpu.capacity_high},
+            {"usable", gpu.usable()},
+            {"other_processes", gpu.other_processes}};
 }
 
 json json_of(const std::optional<Peak>& peak) {
     if (!peak) return nullptr;
-    return {{"phase", peak->phase}, {"stage", peak->stage}, {"decides", to_text(peak->decides)}, {"tensors", peak->tensors},
-            {"allocated", peak->allocated}, {"reserved", peak->reserved}, {"device", peak->device}, {"device_low", peak->device_low},
-            {"device_high", peak->device_high}};
+    return {{"phase", peak->phase},     {"stage", peak->stage},           {"decides", to_text(peak->decides)},
+            {"tensors", peak->tensors}, {"allocated", peak->allocated},   {"reserved", peak->reserved},
+            {"device", peak->device},   {"device_low", peak->device_low}, {"device_high", peak->device_high}};
 }
 
 json json_of(const run::Counts& counts) {
-    return {{"parameters", counts.parameters}, {"adapted_modules", counts.adapted_modules}, {"adapter_parameters", counts.adapter_parameters},
-            {"attention_calls", {{"flash", counts.attention_flash}, {"efficient", counts.attention_efficient},
-                                 {"cudnn", counts.attention_cudnn}, {"math", counts.attention_math}}}};
+    return {{"parameters", counts.parameters},
+            {"adapted_modules", counts.adapted_modules},
+            {"adapter_parameters", counts.adapter_parameters},
+            {"attention_calls",
+             {{"flash", counts.attention_flash},
+              {"efficient", counts.attention_efficient},
+              {"cudnn", counts.attention_cudnn},
+              {"math", counts.attention_math}}}};
 }
 
 json json_of(const std::vector<run::InputTensor>& tensors) {
     json out = json::array();
-    for (const run::InputTensor& tensor : tensors) out.push_back(json::array({tensor.name, json(tensor.shape), to_text(tensor.dtype)}));
+    for (const run::InputTensor& tensor : tensors)
+        out.push_back(json::array({tensor.name, json(tensor.shape), to_text(tensor.dtype)}));
     return out;
 }
 
 json json_of(const Phase& phase) {
     json stages = json::array();
     for (const Stage& stage : phase.stages)
-        stages.push_back({{"name", stage.name}, {"tensors_peak", stage.tensors_peak}, {"tensors_end", stage.tensors_end},
-                          {"allocated_peak", stage.allocated_peak}, {"reserved_peak", stage.reserved_peak}});
+        stages.push_back({{"name", stage.name},
+                          {"tensors_peak", stage.tensors_peak},
+                          {"tensors_end", stage.tensors_end},
+                          {"allocated_peak", stage.allocated_peak},
+                          {"reserved_peak", stage.reserved_peak}});
     const bool has_bucket = phase.bucket != std::array<std::int64_t, 3>{};
-    return {{"name", phase.name}, {"kind", phase.kind}, {"bucket", has_bucket ? json(phase.bucket) : json(nullptr)},
-            {"batch_size", phase.batch_size > 0 ? json(phase.batch_size) : json(nullptr)}, {"kept_for_backward", phase.kept_for_backward},
-            {"tensors_start", phase.tensors_start}, {"tensors_peak", phase.tensors_peak}, {"tensors_end", phase.tensors_end},
-            {"allocated_peak", phase.allocated_peak}, {"reserved_peak", phase.reserved_peak}, {"device_peak", phase.device_peak},
-            {"verdict", to_text(phase.verdict)}, {"stages", std::move(stages)}};
+    return {{"name", phase.name},
+            {"kind", phase.kind},
+            {"bucket", has_bucket ? json(phase.bucket) : json(nullptr)},
+            {"batch_size", phase.batch_size > 0 ? json(phase.batch_size) : json(nullptr)},
+            {"kept_for_backward", phase.kept_for_backward},
+            {"tensors_start", phase.tensors_start},
+            {"tensors_peak", phase.tensors_peak},
+            {"tensors_end", phase.tensors_end},
+            {"allocated_peak", phase.allocated_peak},
+            {"reserved_peak", phase.reserved_peak},
+            {"device_peak", phase.device_peak},
+            {"verdict", to_text(phase.verdict)},
+            {"stages", std::move(stages)}};
 }
 
 json json_of(const Part& part) {
-    return {{"component", part.component}, {"category", shadow::to_text(part.category)}, {"low", part.low}, {"high", part.high},
+    return {{"component", part.component},
+            {"category", shadow::to_text(part.category)},
+            {"low", part.low},
+            {"high", part.high},
             {"source", part.source}};
 }
 
@@ -58,8 +83,15 @@ json json_of(const Advice& advice) {
 }
 
 json json_of(const Diagnostic& d) {
-    return {{"severity", to_text(d.severity)}, {"problem", to_text(d.problem)}, {"key", d.key}, {"found", d.found}, {"nearest", d.nearest},
-            {"file", d.place.file}, {"line", d.place.line}, {"column", d.place.column}, {"text", d.text}};
+    return {{"severity", to_text(d.severity)},
+            {"problem", to_text(d.problem)},
+            {"key", d.key},
+            {"found", d.found},
+            {"nearest", d.nearest},
+            {"file", d.place.file},
+            {"line", d.place.line},
+            {"column", d.place.column},
+            {"text", d.text}};
 }
 
 template <class T>
@@ -91,7 +123,9 @@ std::string to_json(const Report& report, int indent) {
     out["kept_for_backward"] = facts.kept_for_backward;
     out["input_tensors"] = json_of(facts.input_tensors);
     const Checkpointing& checkpointing = report.checkpointing;
-    out["checkpointing"] = {{"on", checkpointing.on}, {"kept", checkpointing.kept}, {"kept_without", checkpointing.kept_without},
+    out["checkpointing"] = {{"on", checkpointing.on},
+                            {"kept", checkpointing.kept},
+                            {"kept_without", checkpointing.kept_without},
                             {"factor", checkpointing.factor}};
     out["phases"] = list_of(report.phases);
     out["breakdown"] = list_of(report.breakdown);

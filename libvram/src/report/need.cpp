@@ -53,7 +53,8 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
     Need unlimited = ranged(device::replay(trace, config), band, card);
     if (unlimited.device_high <= card.line.usable()) return unlimited;
     // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
-    for (const Bytes limit : {card.line.usable() - card.outside_high() - band, card.line.usable_high() - card.outside_low()}) {
+    for (const Bytes limit :
+         {card.line.usable() - card.outside_high() - band, card.line.usable_high() - card.outside_low()}) {
         if (limit <= 0) continue;
         device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
         if (!usage.failure) return ranged(std::move(usage), band, card);

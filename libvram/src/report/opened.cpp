@@ -8,29 +8,36 @@
 namespace vram::report {
 namespace {
 
-/// A job file has a number (or anything but a map) under `vramest`; a trainer's own file may have a map of settings there.
+/// A job file has a number (or anything but a map) under `vramest`; a trainer's own file may have a map of settings
+/// there.
 bool is_job_file(const io::Node& root) {
     const io::Node* version = root.find("vramest");
     if (version != nullptr && !version->is(io::Kind::map)) return true;
     const io::Node* trainer = root.find("trainer");
-    return trainer != nullptr && trainer->text() != nullptr && (root.find("model") != nullptr || root.find("component") != nullptr);
+    return trainer != nullptr && trainer->text() != nullptr &&
+           (root.find("model") != nullptr || root.find("component") != nullptr);
 }
 
-Unexpected complaint(Problem problem, const io::Document& document, const io::Node& node, std::string key, std::string text,
-                     std::string nearest = {}) {
-    return {{{Severity::error, problem, document.place_of(node), std::move(key), node.spelled(), std::move(nearest), std::move(text)}}};
+Unexpected complaint(Problem problem, const io::Document& document, const io::Node& node, std::string key,
+                     std::string text, std::string nearest = {}) {
+    return {{{Severity::error, problem, document.place_of(node), std::move(key), node.spelled(), std::move(nearest),
+              std::move(text)}}};
 }
 
 expected<const trainers::Trainer*> named_trainer(const io::Document& document) {
     const io::Node* node = document.root.find("trainer");
-    if (node == nullptr) return complaint(Problem::missing_key, document, document.root, "trainer", "trainer is missing");
-    if (node->text() == nullptr) return complaint(Problem::wrong_type, document, *node, "trainer", "trainer must be a text, not " + node->spelled());
+    if (node == nullptr)
+        return complaint(Problem::missing_key, document, document.root, "trainer", "trainer is missing");
+    if (node->text() == nullptr)
+        return complaint(Problem::wrong_type, document, *node, "trainer",
+                         "trainer must be a text, not " + node->spelled());
     std::vector<std::string_view> ids;
     for (const trainers::Trainer& trainer : trainers::trainers()) {
         if (trainer.id == *node->text()) return &trainer;
         ids.push_back(trainer.id);
     }
-    return complaint(Problem::unknown_trainer, document, *node, "trainer", "unknown trainer " + *node->text(), nearest(*node->text(), ids));
+    return complaint(Problem::unknown_trainer, document, *node, "trainer", "unknown trainer " + *node->text(),
+                     nearest(*node->text(), ids));
 }
 
 expected<const trainers::Trainer*> trainer_of(const io::Document& document) {
@@ -40,15 +47,16 @@ expected<const trainers::Trainer*> trainer_of(const io::Document& document) {
     std::string nearest_key;
     if (const io::Map* map = document.root.map())
         for (const io::Member& member : *map)
-            if (nearest_key.empty() && member.key != "vramest") nearest_key = nearest(member.key, std::vector<std::string>{"vramest"});
-    return complaint(Problem::not_a_job, document, document.root, "", "neither a vramest job file (vramest: 1) nor the config of a trainer that we know",
-                     nearest_key);
+            if (nearest_key.empty() && member.key != "vramest")
+                nearest_key = nearest(member.key, std::vector<std::string>{"vramest"});
+    return complaint(Problem::not_a_job, document, document.root, "",
+                     "neither a vramest job file (vramest: 1) nor the config of a trainer that we know", nearest_key);
 }
 
 }  // namespace
 
-expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options, const profile::Catalogue& catalogue,
-                      Diagnostics& notes) {
+expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options,
+                      const profile::Catalogue& catalogue, Diagnostics& notes) {
     const io::Format format = io::format_of(file_name, text);
     expected<io::Document> document = io::read(text, std::move(file_name), format);
     if (!document) return Unexpected{document.error()};

@@ -15,7 +15,9 @@ bool is_lower(const device::Span& a, const device::Span& b) {
 }
 
 /// There is at least one phase.
-const PhaseUsage& deciding_phase(const device::Usage& usage) { return *std::max_element(usage.phases.begin(), usage.phases.end(), is_lower); }
+const PhaseUsage& deciding_phase(const device::Usage& usage) {
+    return *std::max_element(usage.phases.begin(), usage.phases.end(), is_lower);
+}
 
 /// Empty where the phase has no stages.
 std::string deciding_stage(const PhaseUsage& phase) {
@@ -23,8 +25,8 @@ std::string deciding_stage(const PhaseUsage& phase) {
     return stage == phase.stages.end() ? "" : stage->name;
 }
 
-/// `allocated` where cached memory goes back to the card, so that only what is allocated must fit; `device` where reserved
-/// memory alone would fit and what stands beside it does not; else `reserved`.
+/// `allocated` where cached memory goes back to the card, so that only what is allocated must fit; `device` where
+/// reserved memory alone would fit and what stands beside it does not; else `reserved`.
 Counter deciding_counter(const Need& need, const GpuLine& gpu, Verdict verdict) {
     if (need.squeezed) return Counter::allocated;
     if (verdict != Verdict::fits && need.usage.reserved_peak + need.band <= gpu.usable()) return Counter::device;
@@ -33,15 +35,21 @@ Counter deciding_counter(const Need& need, const GpuLine& gpu, Verdict verdict) 
 
 Bytes middle(Bytes low, Bytes high) { return low + (high - low) / 2; }
 
-std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, const Card& card, const PhaseUsage& phase) {
+std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, const Card& card,
+                               const PhaseUsage& phase) {
     const device::Snapshot moment = device::snapshot_at_peak(trace, phase);
     std::vector<Part> parts;
-    for (const device::TagBytes& tag : moment.tensors) parts.push_back({tag.component, tag.category, tag.bytes, tag.bytes, "counted"});
-    for (const device::TagBytes& tag : moment.scratch) parts.push_back({tag.component, Category::workspace, tag.bytes, tag.bytes, "counted"});
-    if (moment.rounding != 0) parts.push_back({"allocator", Category::rounding, moment.rounding, moment.rounding, "replayed"});
+    for (const device::TagBytes& tag : moment.tensors)
+        parts.push_back({tag.component, tag.category, tag.bytes, tag.bytes, "counted"});
+    for (const device::TagBytes& tag : moment.scratch)
+        parts.push_back({tag.component, Category::workspace, tag.bytes, tag.bytes, "counted"});
+    if (moment.rounding != 0)
+        parts.push_back({"allocator", Category::rounding, moment.rounding, moment.rounding, "replayed"});
     const Bytes unallocated = need.usage.reserved_peak - moment.allocated;
-    parts.push_back({"allocator", Category::unallocated, unallocated, unallocated + need.band, "replayed; high: one largest transient more"});
-    for (const device::OutsidePart& part : card.outside) parts.push_back({"cuda", part.category, part.low, part.high, part.source});
+    parts.push_back({"allocator", Category::unallocated, unallocated, unallocated + need.band,
+                     "replayed; high: one largest transient more"});
+    for (const device::OutsidePart& part : card.outside)
+        parts.push_back({"cuda", part.category, part.low, part.high, part.source});
     return parts;
 }
 
@@ -61,9 +69,11 @@ Phase phase_of(const PhaseUsage& usage, const run::Facts& facts, const Need& nee
     phase.allocated_peak = usage.allocated_peak;
     phase.reserved_peak = usage.reserved_peak;
     phase.device_peak = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
-    phase.verdict = verdict_of(usage.reserved_peak + card.outside_low(), usage.reserved_peak + need.band + card.outside_high(), card.line);
+    phase.verdict = verdict_of(usage.reserved_peak + card.outside_low(),
+                               usage.reserved_peak + need.band + card.outside_high(), card.line);
     for (const device::Span& stage : usage.stages)
-        phase.stages.push_back({stage.name, stage.tensors_peak, stage.tensors_end, stage.allocated_peak, stage.reserved_peak});
+        phase.stages.push_back(
+            {stage.name, stage.tensors_peak, stage.tensors_end, stage.allocated_peak, stage.reserved_peak});
     return phase;
 }
 
@@ -81,12 +91,14 @@ std::string reason_of(const Report& report) {
     const GpuLine& gpu = report.gpu;
     const std::string card = gpu.id.empty() ? (gpu.name.empty() ? std::string("the card") : gpu.name) : gpu.id;
     const std::string need = report.job.model + " needs " + range_text(peak.device_low, peak.device_high);
-    const std::string has = card + (gpu.other_processes > 0 ? " has " + vram::to_text(gpu.usable()) + " left" : " has " + vram::to_text(gpu.usable()));
+    const std::string has = card + (gpu.other_processes > 0 ? " has " + vram::to_text(gpu.usable()) + " left"
+                                                            : " has " + vram::to_text(gpu.usable()));
     const std::string where = "tightest in " + peak.phase + (peak.stage.empty() ? "" : ", " + peak.stage);
     switch (report.verdict) {
         case Verdict::fits: return need + ", " + has + "; " + where;
         case Verdict::tight: return need + ", and " + has + ", which is within that range; " + where;
-        case Verdict::does_not_fit: return need + ", " + has + ": " + vram::to_text(peak.device_low - gpu.usable()) + " too little; " + where;
+        case Verdict::does_not_fit:
+            return need + ", " + has + ": " + vram::to_text(peak.device_low - gpu.usable()) + " too little; " + where;
         case Verdict::cannot_say: break;
     }
     return need;
@@ -103,12 +115,16 @@ Risk risk_of(const Report& report, const Need& need, const job::Job& job) {
     };
     if (report.verdict == Verdict::fits && gpu.usable() - report.peak->device_high < gpu.capacity / 100 * thin_percent)
         medium("less than 5 % of the card is left");
-    if (gpu.capacity_high > gpu.capacity) medium("what this card offers is nominal: no machine is known to have printed it");
+    if (gpu.capacity_high > gpu.capacity)
+        medium("what this card offers is nominal: no machine is known to have printed it");
     if (need.squeezed)
-        medium("it fits only since cached memory goes back to the card " + std::to_string(need.usage.retries) + " times, which is slow");
+        medium("it fits only since cached memory goes back to the card " + std::to_string(need.usage.retries) +
+               " times, which is slow");
     // Source: research on WDDM's fallback to system memory, drivers since 531; WSL ignores its switch.
     if (report.verdict != Verdict::fits && job.environment.os != job::Environment::Os::linux_)
-        medium("on Windows the driver spills into system memory instead of failing; steps then take several times as long");
+        medium(
+            "on Windows the driver spills into system memory instead of failing; steps then take several times as "
+            "long");
     if (report.verdict == Verdict::tight) risk.why.insert(risk.why.begin(), "the range crosses what the card offers");
     if (report.verdict != Verdict::fits) risk.level = RiskLevel::high;
     return risk;
@@ -122,7 +138,8 @@ Checkpointing checkpointing_of(const run::Facts& facts) {
 
 }  // namespace
 
-Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Trace& trace, const Need& need, const Card& card) {
+Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Trace& trace, const Need& need,
+                 const Card& card) {
     Report report;
     report.job.trainer = job.trainer;
     report.job.model = job.model;

@@ -7,10 +7,11 @@
 
 namespace vram::report {
 
-/// The report of a played job on a card. The breakdown is taken at the moment of the highest `allocated` of the deciding
-/// phase, and adds up to device_low and device_high, to the byte. Deciding is the phase, and in it the stage, with the highest
-/// `reserved`; since later ones keep what earlier ones reserved, the highest `allocated` of those. Nothing can fail here.
-[[nodiscard]] Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Trace& trace, const Need& need,
-                               const Card& card);
+/// The report of a played job on a card. The breakdown is taken at the moment of the highest `allocated` of the
+/// deciding phase, and adds up to device_low and device_high, to the byte. Deciding is the phase, and in it the stage,
+/// with the highest `reserved`; since later ones keep what earlier ones reserved, the highest `allocated` of those.
+/// Nothing can fail here.
+[[nodiscard]] Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Trace& trace,
+                               const Need& need, const Card& card);
 
 }  // namespace vram::report

@@ -12,10 +12,12 @@ constexpr std::size_t most_phases = 12;  // a dataset may have a hundred buckets
 /// "23.52": GiB with two decimals, whole hundredths from the bytes.
 std::string gib(Bytes bytes) {
     const bool negative = bytes < 0;
-    const double hundredths = std::round(static_cast<double>(negative ? -bytes : bytes) * 100 / static_cast<double>(GiB));
+    const double hundredths =
+        std::round(static_cast<double>(negative ? -bytes : bytes) * 100 / static_cast<double>(GiB));
     const auto whole = static_cast<std::int64_t>(hundredths);
     const std::string cents = std::to_string(whole % 100);
-    return std::string(negative && whole > 0 ? "-" : "") + std::to_string(whole / 100) + "." + (cents.size() < 2 ? "0" : "") + cents;
+    return std::string(negative && whole > 0 ? "-" : "") + std::to_string(whole / 100) + "." +
+           (cents.size() < 2 ? "0" : "") + cents;
 }
 
 std::string left(std::string text, std::size_t width) {
@@ -33,12 +35,14 @@ std::string headline(const Report& report) {
 }
 
 std::string phases_text(const Report& report) {
-    std::string out = "\n" + left("phase (GiB)", name_width) + right("tensors", number_width) + right("allocated", number_width) +
-                      right("reserved", number_width) + right("device", number_width) + "\n";
+    std::string out = "\n" + left("phase (GiB)", name_width) + right("tensors", number_width) +
+                      right("allocated", number_width) + right("reserved", number_width) +
+                      right("device", number_width) + "\n";
     // Where there are many, those that reach the highest are worth a line.
     std::vector<const Phase*> shown;
     for (const Phase& phase : report.phases) shown.push_back(&phase);
-    std::stable_sort(shown.begin(), shown.end(), [](const Phase* a, const Phase* b) { return a->allocated_peak > b->allocated_peak; });
+    std::stable_sort(shown.begin(), shown.end(),
+                     [](const Phase* a, const Phase* b) { return a->allocated_peak > b->allocated_peak; });
     const std::size_t hidden = shown.size() > most_phases ? shown.size() - most_phases : 0;
     shown.resize(shown.size() - hidden);
     std::sort(shown.begin(), shown.end());
@@ -61,7 +65,8 @@ std::string breakdown_text(const Report& report) {
     Bytes small_low = 0, small_high = 0;
     const auto line = [&](const std::string& name, Bytes low, Bytes high) {
         const bool is_range = gib(low) != gib(high);
-        out += left("  " + name, name_width) + right(gib(low), number_width) + (is_range ? " to " + gib(high) : "") + "\n";
+        out +=
+            left("  " + name, name_width) + right(gib(low), number_width) + (is_range ? " to " + gib(high) : "") + "\n";
     };
     for (const Part& part : parts) {
         std::string category = shadow::to_text(part.category);
@@ -81,7 +86,8 @@ std::string breakdown_text(const Report& report) {
 std::string complaints_text(const Report& report) {
     if (report.diagnostics.empty() || report.verdict == Verdict::cannot_say) return "";
     std::string out = "\n" + to_text(report.diagnostics.front()) + "\n";
-    if (report.diagnostics.size() > 1) out += "and " + std::to_string(report.diagnostics.size() - 1) + " more like it; --json shows all\n";
+    if (report.diagnostics.size() > 1)
+        out += "and " + std::to_string(report.diagnostics.size() - 1) + " more like it; --json shows all\n";
     return out;
 }
 
@@ -92,7 +98,8 @@ std::string to_text(const Report& report) {
     if (!report.peak) return out;
     out += phases_text(report) + breakdown_text(report);
     if (report.checkpointing.on && report.checkpointing.kept_without > 0)
-        out += "\ncheckpointing keeps " + gib(report.checkpointing.kept) + " GiB for backward instead of " + gib(report.checkpointing.kept_without) + "\n";
+        out += "\ncheckpointing keeps " + gib(report.checkpointing.kept) + " GiB for backward instead of " +
+               gib(report.checkpointing.kept_without) + "\n";
     for (const std::string& why : report.risk.why) out += "risk: " + why + "\n";
     return out + complaints_text(report);
 }

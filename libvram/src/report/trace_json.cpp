@@ -62,8 +62,8 @@ std::string spelled(const shadow::Mark& mark, std::string& phase) {
 }
 
 std::string row(char kind, shadow::Slot slot, Bytes bytes, std::size_t op, std::size_t where) {
-    return std::string("[\"") + kind + "\"," + std::to_string(slot) + "," + std::to_string(bytes) + "," + std::to_string(op) + "," +
-           std::to_string(where) + "]";
+    return std::string("[\"") + kind + "\"," + std::to_string(slot) + "," + std::to_string(bytes) + "," +
+           std::to_string(op) + "," + std::to_string(where) + "]";
 }
 
 std::string json_of(const Trace& trace, const std::map<std::string, std::string>& resolved, bool scratch) {
@@ -98,8 +98,8 @@ std::string json_of(const Trace& trace, const std::map<std::string, std::string>
     }
     std::string job;
     for (const auto& [key, value] : resolved) job += (job.empty() ? "" : ", ") + quoted(key) + ": " + quoted(value);
-    return "{\"format\": 1, \"made_by\": " + quoted("vramest " + std::string(library_version())) + ", \"case\": {" + job + "},\n\"texts\": " +
-           texts.json() + ",\n\"events\": [" + events + "]}\n";
+    return "{\"format\": 1, \"made_by\": " + quoted("vramest " + std::string(library_version())) + ", \"case\": {" +
+           job + "},\n\"texts\": " + texts.json() + ",\n\"events\": [" + events + "]}\n";
 }
 
 }  // namespace
@@ -113,7 +113,8 @@ expected<std::string> trace_json(std::string_view text, std::string file_name, c
     shadow::Kernels kernels = kernels_of(opened->job.environment, catalogue.cards().device(gpu));
     kernels.scratch = scratch;
     shadow::Run run(kernels);
-    const expected<run::Facts> facts = guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, file_name);
+    const expected<run::Facts> facts =
+        guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, file_name);
     if (!facts) return Unexpected{facts.error()};
     return json_of(run.trace, opened->job.resolved, scratch);
 }

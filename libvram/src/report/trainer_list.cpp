@@ -6,7 +6,8 @@ namespace vram::report {
 
 std::vector<TrainerLine> trainer_list() {
     std::vector<TrainerLine> out;
-    for (const trainers::Trainer& trainer : trainers::trainers()) out.push_back({std::string(trainer.id), std::string(trainer.described)});
+    for (const trainers::Trainer& trainer : trainers::trainers())
+        out.push_back({std::string(trainer.id), std::string(trainer.described)});
     return out;
 }
 

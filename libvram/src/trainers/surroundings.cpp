@@ -14,9 +14,9 @@ using job::Environment;
 constexpr io::Choice<Environment::Os> systems[] = {
     {"linux", Environment::Os::linux_}, {"windows", Environment::Os::windows}, {"wsl", Environment::Os::wsl}};
 constexpr io::Choice<Environment::Attention> attentions[] = {
-    {"auto", Environment::Attention::automatic}, {"flash", Environment::Attention::flash},
+    {"auto", Environment::Attention::automatic},      {"flash", Environment::Attention::flash},
     {"efficient", Environment::Attention::efficient}, {"cudnn", Environment::Attention::cudnn},
-    {"math", Environment::Attention::math}, {"xformers", Environment::Attention::xformers}};
+    {"math", Environment::Attention::math},           {"xformers", Environment::Attention::xformers}};
 
 // Versions whose behaviour the ops know (design.md §2b.9).
 constexpr std::int32_t oldest_minor = 1, newest_minor = 14;
@@ -36,12 +36,14 @@ void read_torch(io::Fields& fields, Environment& environment) {
     if (!written) return;
     std::int32_t major = 0, minor = 0;
     if (!parse_version(*written, major, minor)) {
-        fields.complain("torch", Problem::bad_value, fields.path("torch") + " must be a version such as 2.13, not " + *written);
+        fields.complain("torch", Problem::bad_value,
+                        fields.path("torch") + " must be a version such as 2.13, not " + *written);
         return;
     }
     if (major != 2 || minor < oldest_minor || minor > newest_minor) {
         fields.complain("torch", Problem::unsupported,
-                        "torch " + *written + " is not modelled: 2." + std::to_string(oldest_minor) + " to 2." + std::to_string(newest_minor) + " are");
+                        "torch " + *written + " is not modelled: 2." + std::to_string(oldest_minor) + " to 2." +
+                            std::to_string(newest_minor) + " are");
         return;
     }
     environment.torch_major = major;
@@ -102,6 +104,8 @@ Card read_card(io::Fields& job, const profile::DeviceCatalogue& cards) {
 }
 
 std::string_view to_text(Environment::Os os) { return word_of<Environment::Os>(systems, os); }
-std::string_view to_text(Environment::Attention attention) { return word_of<Environment::Attention>(attentions, attention); }
+std::string_view to_text(Environment::Attention attention) {
+    return word_of<Environment::Attention>(attentions, attention);
+}
 
 }  // namespace vram::trainers

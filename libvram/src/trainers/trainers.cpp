@@ -6,8 +6,8 @@ namespace vram::trainers {
 
 std::span<const Trainer> trainers() {
     static constexpr Trainer all[] = {
-        {"torch", "a plain loop in PyTorch 2.13, diffusers 0.42.1 and PEFT 0.21.2 (job-file.md §2)", torch::recognises, torch::resolve,
-         torch::play},
+        {"torch", "a plain loop in PyTorch 2.13, diffusers 0.42.1 and PEFT 0.21.2 (job-file.md §2)", torch::recognises,
+         torch::resolve, torch::play},
     };
     return all;
 }

@@ -68,9 +68,10 @@ TEST_CASE("a profile is read whole") {
 
 TEST_CASE("a family that asks for what a profile lacks is told which profile and which key") {
     const ModelProfile profile = *read_model_profile(good, "flux1_dev.yaml");
-    CHECK_THROWS_WITH_AS((void)profile.config.integer("num_heads"), "profile flux1_dev: config.num_heads is missing", std::logic_error);
-    CHECK_THROWS_WITH_AS((void)profile.config.boolean("num_layers", true), "profile flux1_dev: config.num_layers is not true or false",
+    CHECK_THROWS_WITH_AS((void)profile.config.integer("num_heads"), "profile flux1_dev: config.num_heads is missing",
                          std::logic_error);
+    CHECK_THROWS_WITH_AS((void)profile.config.boolean("num_layers", true),
+                         "profile flux1_dev: config.num_layers is not true or false", std::logic_error);
 }
 
 TEST_CASE("a profile is strict") {
@@ -83,11 +84,13 @@ TEST_CASE("a profile is strict") {
     for (const Case& c : {
              Case{"a typo does not fall back to a default", with("divisible_by", "divisble_by"), "flux1_dev.yaml",
                   Problem::unknown_key, "divisble_by"},
-             Case{"a twice-written key", std::string(good) + "family: wan\n", "flux1_dev.yaml", Problem::duplicate_key, "family"},
+             Case{"a twice-written key", std::string(good) + "family: wan\n", "flux1_dev.yaml", Problem::duplicate_key,
+                  "family"},
              Case{"a family is due", with("family: flux\n", ""), "flux1_dev.yaml", Problem::missing_key, "family"},
-             Case{"a kind that we do not know", with("kind: denoiser", "kind: vea"), "flux1_dev.yaml", Problem::bad_value, "kind"},
-             Case{"no maps in config", with("num_layers: 19", "num_layers: {double: 19}"), "flux1_dev.yaml", Problem::wrong_type,
-                  "config.num_layers"},
+             Case{"a kind that we do not know", with("kind: denoiser", "kind: vea"), "flux1_dev.yaml",
+                  Problem::bad_value, "kind"},
+             Case{"no maps in config", with("num_layers: 19", "num_layers: {double: 19}"), "flux1_dev.yaml",
+                  Problem::wrong_type, "config.num_layers"},
              Case{"lists are of one type", with("[16, 56, 56]", "[16, a]"), "flux1_dev.yaml", Problem::wrong_type,
                   "config.axes_dims_rope"},
              Case{"the id is the file's name", std::string(good), "flux.yaml", Problem::bad_value, "id"},
@@ -105,8 +108,8 @@ TEST_CASE("a profile is strict") {
 }
 
 TEST_CASE("a model is found by any of its names") {
-    const expected<Catalogue> catalogue =
-        Catalogue::of({named("wan21", {"Wan-AI/Wan2.1-T2V-14B"}), named("flux1_dev", {"flux", "black-forest-labs/FLUX.1-dev"})});
+    const expected<Catalogue> catalogue = Catalogue::of(
+        {named("wan21", {"Wan-AI/Wan2.1-T2V-14B"}), named("flux1_dev", {"flux", "black-forest-labs/FLUX.1-dev"})});
     REQUIRE(catalogue);
     CHECK(catalogue->models()[0].id == "flux1_dev");
     for (const char* name : {"flux1_dev", "FLUX", "black-forest-labs/flux.1-DEV"}) {

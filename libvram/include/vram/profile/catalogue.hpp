@@ -14,7 +14,8 @@ namespace vram::profile {
 /// Every model and every card that is known, with no name given twice.
 class Catalogue {
   public:
-    /// What is built into the library: model_profiles/*.yaml and device_profiles/*.yaml. Each call reads them anew; a complaint is a bug of ours.
+    /// What is built into the library: model_profiles/*.yaml and device_profiles/*.yaml. Each call reads them anew; a
+    /// complaint is a bug of ours.
     [[nodiscard]] static expected<Catalogue> built_in();
     /// Of these; two that share an id or an alias (case ignored) are a complaint.
     [[nodiscard]] static expected<Catalogue> of(std::vector<ModelProfile> models, DeviceCatalogue cards = {});

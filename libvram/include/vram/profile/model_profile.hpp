@@ -20,7 +20,8 @@ enum class ModelKind : std::uint8_t { denoiser, vae, text_encoder };
 /// The getters are for families: a key that is missing or of another type is a bug of the profile, not of a user, and
 /// throws std::logic_error naming profile, key and type. The forms with a fallback throw for a wrong type only.
 struct Config {
-    using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<std::string>>;
+    using Value =
+        std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<std::string>>;
 
     std::string profile;  // the id of the profile, for that error
     std::map<std::string, Value, std::less<>> values;
@@ -86,8 +87,8 @@ struct ModelProfile {
     bool operator==(const ModelProfile&) const = default;
 };
 
-/// Reads a profile strictly: unknown, missing, duplicate and ill-typed keys are errors with their place, all at once; the id
-/// must be the file's stem.
+/// Reads a profile strictly: unknown, missing, duplicate and ill-typed keys are errors with their place, all at once;
+/// the id must be the file's stem.
 [[nodiscard]] expected<ModelProfile> read_model_profile(std::string_view text, std::string file_name);
 
 }  // namespace vram::profile

@@ -34,9 +34,10 @@ struct CheckOptions {
 
 /// The whole answer, from a file's text: read → settings → which trainer → resolve → play → replay → summarize.
 ///
-/// A text that holds `vramest: 1` (or `trainer` and a model) is a job file; else the trainer whose config it is reads it, and
-/// settings reach that trainer under the root key `vramest`. Whatever goes wrong is in `diagnostics`, and the verdict is then
-/// cannot_say; nothing is thrown but std::bad_alloc for lack of memory. Pure: no file, clock, environment or GPU is touched.
+/// A text that holds `vramest: 1` (or `trainer` and a model) is a job file; else the trainer whose config it is reads
+/// it, and settings reach that trainer under the root key `vramest`. Whatever goes wrong is in `diagnostics`, and the
+/// verdict is then cannot_say; nothing is thrown but std::bad_alloc for lack of memory. Pure: no file, clock,
+/// environment or GPU is touched.
 [[nodiscard]] Report check(std::string_view text, std::string file_name, const CheckOptions& options,
                            const profile::Catalogue& catalogue);
 
@@ -44,9 +45,10 @@ struct CheckOptions {
 [[nodiscard]] Report refused(std::string source, Diagnostics complaints);
 
 /// The event list of the played job as JSON, to be laid beside a recording of PyTorch (tests/reference/compare.py):
-/// {"format": 1, "made_by", "case", "texts", "events": [[kind, slot, bytes, op, where], …]}. Kernels' scratch, which such a
-/// recording cannot see, is left out unless `scratch`.
-[[nodiscard]] expected<std::string> trace_json(std::string_view text, std::string file_name, const CheckOptions& options,
-                                               const profile::Catalogue& catalogue, bool scratch = false);
+/// {"format": 1, "made_by", "case", "texts", "events": [[kind, slot, bytes, op, where], …]}. Kernels' scratch, which
+/// such a recording cannot see, is left out unless `scratch`.
+[[nodiscard]] expected<std::string> trace_json(std::string_view text, std::string file_name,
+                                               const CheckOptions& options, const profile::Catalogue& catalogue,
+                                               bool scratch = false);
 
 }  // namespace vram::report

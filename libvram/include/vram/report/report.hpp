@@ -34,11 +34,11 @@ struct JobLine {
 
 /// The card that was asked about.
 struct GpuLine {
-    std::string id;             // empty where only a capacity is known
+    std::string id;  // empty where only a capacity is known
     std::string name;
     ChosenBy chosen_by = ChosenBy::smallest_that_holds;
-    Bytes capacity = 0;         // as torch reports it: the least that this card has been seen with
-    Bytes capacity_high = 0;    // above `capacity` where the number is nominal: no machine is known to have printed it
+    Bytes capacity = 0;       // as torch reports it: the least that this card has been seen with
+    Bytes capacity_high = 0;  // above `capacity` where the number is nominal: no machine is known to have printed it
     Bytes other_processes = 0;
     [[nodiscard]] Bytes usable() const { return capacity - other_processes; }
     [[nodiscard]] Bytes usable_high() const { return capacity_high - other_processes; }
@@ -107,7 +107,8 @@ struct Report {
     Verdict verdict = Verdict::cannot_say;
     std::string reason;  // one sentence
     std::optional<Peak> peak;
-    run::Facts facts;    // counts, weights, adapter, optimizer_state, gradients, inputs, targets, kept_for_backward, input_tensors
+    run::Facts facts;  // counts, weights, adapter, optimizer_state, gradients, inputs, targets, kept_for_backward,
+                       // input_tensors
     Checkpointing checkpointing;
     std::vector<Phase> phases;
     std::vector<Part> breakdown;  // adds up to peak->device_low and device_high, to the byte

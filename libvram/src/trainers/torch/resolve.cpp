@@ -24,27 +24,31 @@ bool is_path(std::string_view word) {
 }
 
 /// The profile under `key`, or null after a complaint; `component` says which kinds may stand there.
-const ModelProfile* read_profile(io::Fields& job, std::string_view key, bool component, const profile::Catalogue& catalogue) {
+const ModelProfile* read_profile(io::Fields& job, std::string_view key, bool component,
+                                 const profile::Catalogue& catalogue) {
     const std::string word = job.text(key, io::required);
     if (word.empty()) return nullptr;
     const ModelProfile* profile = catalogue.model(word);
     if (profile == nullptr && is_path(word)) {
-        job.complain(key, Problem::unsupported, "reading a model's kind from " + word + " is not supported; name a profile");
+        job.complain(key, Problem::unsupported,
+                     "reading a model's kind from " + word + " is not supported; name a profile");
     } else if (profile == nullptr) {
         job.complain(key, Problem::unknown_model, "unknown model " + word, catalogue.nearest_model(word));
     } else if (component != (profile->kind != ModelKind::denoiser)) {
         job.complain(key, Problem::conflict,
-                     profile->id + " is a " + std::string(to_text(profile->kind)) + ": it stands under " + (component ? "model" : "component"));
+                     profile->id + " is a " + std::string(to_text(profile->kind)) + ": it stands under " +
+                         (component ? "model" : "component"));
         return nullptr;
     }
     return profile;
 }
 
 // Ids of job-file.md §1. None is modelled in the plain loop.
-constexpr std::string_view schemes[] = {
-    "none", "bnb_nf4", "bnb_nf4_dq", "bnb_int8", "quanto_qfloat8", "quanto_qint8", "quanto_qint4", "torchao_float8", "torchao_int8",
-    "toolkit_uint2", "toolkit_uint3", "toolkit_uint4", "toolkit_uint5", "toolkit_uint6", "toolkit_uint7", "toolkit_uint8",
-    "kohya_fp8", "kohya_fp8_scaled", "svdq_int4"};
+constexpr std::string_view schemes[] = {"none",           "bnb_nf4",          "bnb_nf4_dq",    "bnb_int8",
+                                        "quanto_qfloat8", "quanto_qint8",     "quanto_qint4",  "torchao_float8",
+                                        "torchao_int8",   "toolkit_uint2",    "toolkit_uint3", "toolkit_uint4",
+                                        "toolkit_uint5",  "toolkit_uint6",    "toolkit_uint7", "toolkit_uint8",
+                                        "kohya_fp8",      "kohya_fp8_scaled", "svdq_int4"};
 
 void read_scheme(io::Fields& fields, std::string_view key) {
     const std::string id = fields.text(key, "none");
@@ -52,7 +56,8 @@ void read_scheme(io::Fields& fields, std::string_view key) {
     if (std::find(std::begin(schemes), std::end(schemes), id) == std::end(schemes) && !id.starts_with("gguf_"))
         fields.complain(key, Problem::bad_value, fields.path(key) + ": unknown scheme " + id, nearest(id, schemes));
     else
-        fields.complain(key, Problem::unsupported, fields.path(key) + ": " + id + " is not modelled with trainer torch");
+        fields.complain(key, Problem::unsupported,
+                        fields.path(key) + ": " + id + " is not modelled with trainer torch");
 }
 
 void read_quantize(io::Fields& job) {
@@ -75,8 +80,8 @@ bool read_switch(io::Fields& job, std::string_view key, const ModelProfile* prof
     const bool on = job.boolean(key, false);
     if (on && profile != nullptr && profile->kind != due)
         job.complain(key, Problem::conflict,
-                     std::string(key) + " is for the call of a " + std::string(to_text(due)) + ", and " + profile->id + " is a " +
-                         std::string(to_text(profile->kind)));
+                     std::string(key) + " is for the call of a " + std::string(to_text(due)) + ", and " + profile->id +
+                         " is a " + std::string(to_text(profile->kind)));
     return on;
 }
 Switches read_switches(io::Fields& job, const ModelProfile* profile) {
@@ -97,7 +102,8 @@ job::Call::Operation read_operation(io::Fields& job, const ModelProfile* profile
     }
     const bool is_vae = profile != nullptr && profile->kind == ModelKind::vae;
     if (is_vae && !job.has("op")) (void)job.require("op");
-    if (is_vae && op == Operation::forward) job.complain("op", Problem::bad_value, "a VAE's op is encode or decode", "decode");
+    if (is_vae && op == Operation::forward)
+        job.complain("op", Problem::bad_value, "a VAE's op is encode or decode", "decode");
     if (profile != nullptr && !is_vae && op && op != Operation::forward)
         job.complain("op", Problem::bad_value, "a text encoder's op is forward", "forward");
     return op.value_or(Operation::forward);
@@ -134,9 +140,12 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     const job::Call::Operation operation = read_operation(fields, profile, job.component);
     const Switches switches = read_switches(fields, profile);
     const bool trains = fields.has("train");
-    if (trains && job.component) fields.complain("train", Problem::conflict, "a component is called, not trained: train and component exclude each other");
+    if (trains && job.component)
+        fields.complain("train", Problem::conflict,
+                        "a component is called, not trained: train and component exclude each other");
     if (trains && fields.has("batch_size"))
-        fields.complain("batch_size", Problem::conflict, "batch_size is of the one call where there is no train", "train.batch_size");
+        fields.complain("batch_size", Problem::conflict, "batch_size is of the one call where there is no train",
+                        "train.batch_size");
 
     std::optional<job::Training> training;
     std::int64_t batch_size = fields.integer("batch_size", batch_sizes, 1);
@@ -153,8 +162,9 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
         training->batches = std::move(sizes.batches);
         job.work = *std::move(training);
     } else {
-        job.work = job::Call{operation, sizes.batches.front(), switches.tiling, switches.slicing, switches.attention_mask,
-                             switches.all_hidden_states, switches.use_cache};
+        job.work = job::Call{operation,         sizes.batches.front(),   switches.tiling,
+                             switches.slicing,  switches.attention_mask, switches.all_hidden_states,
+                             switches.use_cache};
     }
     if (const io::Node* sample = fields.node("sample"); sample != nullptr && !sample->is(io::Kind::null))
         fields.complain("sample", Problem::unsupported, "trainer torch renders no samples");

@@ -55,7 +55,9 @@ void tell(Keys& keys, const job::Call& call, bool component) {
     }
     if (!component) return;
     using Operation = job::Call::Operation;
-    keys["op"] = call.operation == Operation::encode ? "encode" : call.operation == Operation::decode ? "decode" : "forward";
+    keys["op"] = call.operation == Operation::encode   ? "encode"
+                 : call.operation == Operation::decode ? "decode"
+                                                       : "forward";
     keys["tiling"] = text(call.tiling);
     keys["slicing"] = text(call.slicing);
     keys["attention_mask"] = text(call.attention_mask);
@@ -78,10 +80,12 @@ Keys resolved_keys(const job::Job& job) {
     if (job.text_tokens > 0) keys["data.text_tokens"] = text(job.text_tokens);
     if (!job.reference_images.empty()) {
         std::string sizes;
-        for (const auto& [width, height] : job.reference_images) sizes += (sizes.empty() ? "[" : ", [") + text(width) + ", " + text(height) + "]";
+        for (const auto& [width, height] : job.reference_images)
+            sizes += (sizes.empty() ? "[" : ", [") + text(width) + ", " + text(height) + "]";
         keys["data.reference_images"] = "[" + sizes + "]";
     }
-    keys["environment.torch"] = std::to_string(job.environment.torch_major) + "." + std::to_string(job.environment.torch_minor);
+    keys["environment.torch"] =
+        std::to_string(job.environment.torch_major) + "." + std::to_string(job.environment.torch_minor);
     keys["environment.alloc_conf"] = job.environment.alloc_conf;
     keys["environment.os"] = to_text(job.environment.os);
     keys["environment.other_processes"] = text(job.environment.other_processes);

@@ -15,7 +15,9 @@ constexpr io::IntegerRange side{8, 32768}, frames_range{1, 4097}, tokens_range{1
 constexpr std::int64_t most_buckets = 256, most_reference_images = 16;
 
 /// The multiple of `step` nearest to `value`, at least one step; ties go up.
-std::int64_t nearest_multiple(std::int64_t value, std::int64_t step) { return std::max(step, (value + step / 2) / step * step); }
+std::int64_t nearest_multiple(std::int64_t value, std::int64_t step) {
+    return std::max(step, (value + step / 2) / step * step);
+}
 
 class Reader {
   public:
@@ -28,8 +30,10 @@ class Reader {
         if (written_frames) check_frames("data.frames", frames);
         if (data_.has("buckets") && data_.has("resolution"))
             data_.complain("buckets", Problem::conflict, "data.buckets and data.resolution exclude each other");
-        if (data_.has("buckets") && !trains) data_.complain("buckets", Problem::conflict, "data.buckets needs train; a call has one data.resolution");
-        std::vector<Batch> out = data_.has("buckets") ? buckets(frames, batch_size, notes) : std::vector{resolution(frames, batch_size)};
+        if (data_.has("buckets") && !trains)
+            data_.complain("buckets", Problem::conflict, "data.buckets needs train; a call has one data.resolution");
+        std::vector<Batch> out =
+            data_.has("buckets") ? buckets(frames, batch_size, notes) : std::vector{resolution(frames, batch_size)};
         return out.empty() ? std::vector{Batch{0, 0, frames, batch_size}} : out;
     }
 
@@ -76,7 +80,13 @@ class Reader {
             if (std::find(out.begin(), out.end(), batch) == out.end())
                 out.push_back(batch);
             else
-                notes.push_back({Severity::note, Problem::conflict, place_of(path), path, {}, {}, path + " is there before; it is played once"});
+                notes.push_back({Severity::note,
+                                 Problem::conflict,
+                                 place_of(path),
+                                 path,
+                                 {},
+                                 {},
+                                 path + " is there before; it is played once"});
         }
         return out;
     }
@@ -91,7 +101,8 @@ class Reader {
             return;
         }
         if (profile_ == nullptr || value % profile_->divisible_by == 0) return;
-        complain(path, value, path + " must be divisible by " + std::to_string(profile_->divisible_by) + " for " + profile_->id,
+        complain(path, value,
+                 path + " must be divisible by " + std::to_string(profile_->divisible_by) + " for " + profile_->id,
                  std::to_string(nearest_multiple(value, profile_->divisible_by)));
     }
     void check_frames(const std::string& path, std::int64_t value) {
@@ -103,16 +114,18 @@ class Reader {
         if (profile_->frame_step == 0)
             complain(path, value, profile_->id + " takes single frames", "1");
         else if ((value - 1) % profile_->frame_step != 0)
-            complain(path, value, path + " must be " + std::to_string(profile_->frame_step) + " n + 1 for " + profile_->id,
-                     std::to_string((value - 1 + profile_->frame_step / 2) / profile_->frame_step * profile_->frame_step + 1));
+            complain(path, value,
+                     path + " must be " + std::to_string(profile_->frame_step) + " n + 1 for " + profile_->id,
+                     std::to_string(
+                         (value - 1 + profile_->frame_step / 2) / profile_->frame_step * profile_->frame_step + 1));
     }
     [[nodiscard]] Place place_of(const std::string& path) const {
         const io::Node* node = io::find(document_.root, path);
         return node == nullptr ? data_.place() : document_.place_of(*node);
     }
     void complain(const std::string& path, std::int64_t found, std::string text, std::string nearest) {
-        complaints_.push_back({Severity::error, Problem::out_of_range, place_of(path), path, std::to_string(found), std::move(nearest),
-                               std::move(text)});
+        complaints_.push_back({Severity::error, Problem::out_of_range, place_of(path), path, std::to_string(found),
+                               std::move(nearest), std::move(text)});
     }
 
     const io::Document& document_;
@@ -123,20 +136,23 @@ class Reader {
 
 void refuse(io::Fields& data, std::string_view key, const ModelProfile& profile) {
     if (data.has(key))
-        data.complain(key, Problem::conflict, data.path(key) + " has no meaning for " + profile.id + ", a " + std::string(to_text(profile.kind)));
+        data.complain(
+            key, Problem::conflict,
+            data.path(key) + " has no meaning for " + profile.id + ", a " + std::string(to_text(profile.kind)));
 }
 
 }  // namespace
 
-Sizes read_sizes(const io::Document& document, io::Fields& job, const ModelProfile* profile, bool trains, std::int64_t batch_size,
-                 Diagnostics& complaints, Diagnostics& notes) {
+Sizes read_sizes(const io::Document& document, io::Fields& job, const ModelProfile* profile, bool trains,
+                 std::int64_t batch_size, Diagnostics& complaints, Diagnostics& notes) {
     io::Fields data = job.map("data");
     Reader reader(document, data, profile, complaints);
     Sizes sizes;
     const bool text_only = profile != nullptr && profile->kind == ModelKind::text_encoder;
     const bool pictures_only = profile != nullptr && profile->kind == ModelKind::vae;
     if (text_only) {
-        for (std::string_view key : {"resolution", "buckets", "frames", "reference_images"}) refuse(data, key, *profile);
+        for (std::string_view key : {"resolution", "buckets", "frames", "reference_images"})
+            refuse(data, key, *profile);
         sizes.batches = {{0, 0, 1, batch_size}};
     } else {
         sizes.batches = reader.batches(trains, batch_size, notes);
@@ -145,7 +161,8 @@ Sizes read_sizes(const io::Document& document, io::Fields& job, const ModelProfi
     if (pictures_only) {
         refuse(data, "text_tokens", *profile);
     } else {
-        sizes.text_tokens = data.integer("text_tokens", tokens_range, profile == nullptr ? 0 : profile->defaults.text_tokens);
+        sizes.text_tokens =
+            data.integer("text_tokens", tokens_range, profile == nullptr ? 0 : profile->defaults.text_tokens);
         if (profile != nullptr && sizes.text_tokens == 0) (void)data.require("text_tokens");
     }
     data.finish();

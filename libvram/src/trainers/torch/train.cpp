@@ -7,19 +7,38 @@ namespace vram::trainers::torch {
 namespace {
 
 enum class MethodName : std::uint8_t { full, lora, other_adapter };
-constexpr io::Choice<MethodName> methods[] = {{"full", MethodName::full}, {"lora", MethodName::lora},
-                                              {"lokr", MethodName::other_adapter}, {"loha", MethodName::other_adapter},
+constexpr io::Choice<MethodName> methods[] = {{"full", MethodName::full},
+                                              {"lora", MethodName::lora},
+                                              {"lokr", MethodName::other_adapter},
+                                              {"loha", MethodName::other_adapter},
                                               {"dora", MethodName::other_adapter}};
 
 // As users write them in the trainers' files.
 enum class OptimizerName : std::uint8_t { adamw, adamw8bit, not_modelled };
-constexpr io::Choice<OptimizerName> optimizers[] = {
-    {"adamw", OptimizerName::adamw}, {"adamw8bit", OptimizerName::adamw8bit}, {"adam", OptimizerName::not_modelled}, {"adam8bit", OptimizerName::not_modelled},
-    {"adamw_fused", OptimizerName::not_modelled}, {"pagedadamw", OptimizerName::not_modelled}, {"pagedadamw8bit", OptimizerName::not_modelled}, {"adafactor", OptimizerName::not_modelled},
-    {"prodigy", OptimizerName::not_modelled}, {"prodigy8bit", OptimizerName::not_modelled}, {"prodigyplusschedulefree", OptimizerName::not_modelled}, {"lion", OptimizerName::not_modelled},
-    {"lion8bit", OptimizerName::not_modelled}, {"sgd", OptimizerName::not_modelled}, {"sgd8bit", OptimizerName::not_modelled}, {"came", OptimizerName::not_modelled}, {"automagic", OptimizerName::not_modelled},
-    {"adopt", OptimizerName::not_modelled}, {"ademamix", OptimizerName::not_modelled}, {"ademamix8bit", OptimizerName::not_modelled}, {"dadaptation", OptimizerName::not_modelled},
-    {"schedulefree", OptimizerName::not_modelled}, {"adamwschedulefree", OptimizerName::not_modelled}, {"muon", OptimizerName::not_modelled}};
+constexpr io::Choice<OptimizerName> optimizers[] = {{"adamw", OptimizerName::adamw},
+                                                    {"adamw8bit", OptimizerName::adamw8bit},
+                                                    {"adam", OptimizerName::not_modelled},
+                                                    {"adam8bit", OptimizerName::not_modelled},
+                                                    {"adamw_fused", OptimizerName::not_modelled},
+                                                    {"pagedadamw", OptimizerName::not_modelled},
+                                                    {"pagedadamw8bit", OptimizerName::not_modelled},
+                                                    {"adafactor", OptimizerName::not_modelled},
+                                                    {"prodigy", OptimizerName::not_modelled},
+                                                    {"prodigy8bit", OptimizerName::not_modelled},
+                                                    {"prodigyplusschedulefree", OptimizerName::not_modelled},
+                                                    {"lion", OptimizerName::not_modelled},
+                                                    {"lion8bit", OptimizerName::not_modelled},
+                                                    {"sgd", OptimizerName::not_modelled},
+                                                    {"sgd8bit", OptimizerName::not_modelled},
+                                                    {"came", OptimizerName::not_modelled},
+                                                    {"automagic", OptimizerName::not_modelled},
+                                                    {"adopt", OptimizerName::not_modelled},
+                                                    {"ademamix", OptimizerName::not_modelled},
+                                                    {"ademamix8bit", OptimizerName::not_modelled},
+                                                    {"dadaptation", OptimizerName::not_modelled},
+                                                    {"schedulefree", OptimizerName::not_modelled},
+                                                    {"adamwschedulefree", OptimizerName::not_modelled},
+                                                    {"muon", OptimizerName::not_modelled}};
 
 constexpr io::Choice<Dtype> adapter_dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
 constexpr io::Choice<job::Autocast> autocasts[] = {
@@ -44,13 +63,15 @@ std::vector<std::string> read_targets(io::Fields& train) {
     if (const std::string* id = node->text()) {
         if (std::find(std::begin(target_ids), std::end(target_ids), *id) != std::end(target_ids)) return {*id};
         train.complain("targets", Problem::bad_value,
-                       "train.targets must be attention, blocks, all, or a list of regular expressions, not " + *id, nearest(*id, target_ids));
+                       "train.targets must be attention, blocks, all, or a list of regular expressions, not " + *id,
+                       nearest(*id, target_ids));
         return {};
     }
     std::vector<std::string> targets = train.texts("targets", {1, 64}).value_or(std::vector<std::string>{});
     for (const std::string& pattern : targets)
         if (!is_pattern(pattern))
-            train.complain("targets", Problem::bad_value, "train.targets: " + pattern.substr(0, 60) + " is no regular expression");
+            train.complain("targets", Problem::bad_value,
+                           "train.targets: " + pattern.substr(0, 60) + " is no regular expression");
     return targets;
 }
 
@@ -60,11 +81,13 @@ job::Method read_method(io::Fields& train, Dtype dtype) {
     const MethodName name = train.choice("method", methods, io::required);
     if (name == MethodName::full) {
         for (std::string_view key : adapter_keys)
-            if (train.has(key)) train.complain(key, Problem::conflict, train.path(key) + " is for adapters, and train.method is full");
+            if (train.has(key))
+                train.complain(key, Problem::conflict, train.path(key) + " is for adapters, and train.method is full");
         return job::FullFinetune{};
     }
     if (name == MethodName::other_adapter)
-        train.complain("method", Problem::unsupported, "train.method: " + train.text("method", "") + " is not modelled with trainer torch", "lora");
+        train.complain("method", Problem::unsupported,
+                       "train.method: " + train.text("method", "") + " is not modelled with trainer torch", "lora");
     job::Lora lora;
     const std::optional<std::int64_t> rank = train.integer("rank", ranks);
     if (!train.has("rank") && name == MethodName::lora) (void)train.require("rank");
@@ -73,7 +96,8 @@ job::Method read_method(io::Fields& train, Dtype dtype) {
     lora.dtype = train.choice("adapter_dtype", adapter_dtypes, dtype);
     lora.targets = read_targets(train);
     for (std::string_view key : {"factor", "conv_rank"})
-        if (train.integer(key, {-1, 65536})) train.complain(key, Problem::unsupported, train.path(key) + " is not modelled with trainer torch");
+        if (train.integer(key, {-1, 65536}))
+            train.complain(key, Problem::unsupported, train.path(key) + " is not modelled with trainer torch");
     return lora;
 }
 

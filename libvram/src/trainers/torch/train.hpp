@@ -5,7 +5,8 @@
 
 namespace vram::trainers::torch {
 
-/// The keys of `train` but for `batch_size`; `batches` stays empty. `dtype` is the job's, which an adapter has unless it says.
+/// The keys of `train` but for `batch_size`; `batches` stays empty. `dtype` is the job's, which an adapter has unless
+/// it says.
 [[nodiscard]] job::Training read_training(io::Fields& train, Dtype dtype);
 
 }  // namespace vram::trainers::torch
