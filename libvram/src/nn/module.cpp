@@ -77,6 +77,8 @@ Dtype Builder::dtype_of(std::string_view name) const {
 
 Parameter& Builder::make(std::string_view name, const Dims& sizes) const {
     Parameter& parameter = weights_.base(sizes, dtype_of(name));
+    const Rules& rules = weights_.rules();
+    if (rules.train_base && rules.trains && !rules.trains(qualified(name))) parameter.value = parameter.value.detach();
     note(parameter);
     return parameter;
 }

@@ -33,7 +33,8 @@ struct AdapterStyle {
 struct Rules {
     Dtype dtype = Dtype::bf16;              // of parameters and buffers
     std::vector<std::string> keep_in_fp32;  // name parts whose parameters stay fp32 (diffusers' _keep_in_fp32_modules)
-    bool train_base = false;                // full fine-tune: every parameter requires grad
+    bool train_base = false;                // full fine-tune: every parameter requires grad,
+    std::function<bool(std::string_view)> trains;  // or those of these qualified names
     const Quantizer* quantizer = nullptr;
     std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
     const AdapterStyle* adapter = nullptr;

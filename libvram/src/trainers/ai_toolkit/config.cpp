@@ -578,7 +578,7 @@ bool recognises(const io::Document& document) {
 }
 
 expected<Config> read_config(const io::Document& document, Diagnostics& notes) {
-    Diagnostics complaints;
+    Diagnostics complaints = document.complaints;  // keys written twice: the trainer takes the last one
     Config config = Reader(document, complaints).read();
     Diagnostics errors;
     for (Diagnostic& complaint : complaints)

@@ -49,6 +49,8 @@ nn::Rules transformer_rules(const job::Job& job) {
         rules.adapter_dtype = lora->dtype;
     } else {
         rules.train_base = true;
+        const job::NameParts& names = std::get<job::FullFinetune>(training.method).names;
+        if (names != job::NameParts{}) rules.trains = selected([](std::string_view) { return true; }, names);
     }
     return rules;
 }

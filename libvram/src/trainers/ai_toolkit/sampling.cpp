@@ -167,9 +167,10 @@ void save(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimize
     pipeline.flush();
     {
         const Averaged averaged(pipeline, resident, optimizer);
-        const ComponentScope scope(pipeline.run, "adapter");
-        for (const Parameter* parameter : optimizer.parameters())
-            const Tensor copy = shadow::clone(parameter->value.detach());
+        // A whole model is written from where it stands.
+        const ComponentScope scope(pipeline.run, "transformer", Category::adapter);
+        for (const Parameter& parameter : pipeline.transformer.weights.all_adapter())
+            const Tensor copy = shadow::clone(parameter.value.detach());
     }
     pipeline.flush();
 }

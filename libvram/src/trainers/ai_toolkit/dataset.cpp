@@ -1,0 +1,164 @@
+#include "trainers/ai_toolkit/dataset.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "trainers/ai_toolkit/buckets.hpp"
+#include "vram/io/image_header.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_image(const fs::path& path) {
+    constexpr std::array<std::string_view, 4> extensions{".jpg", ".jpeg", ".png", ".webp"};
+    std::string extension = path.extension().string();
+    std::transform(extension.begin(), extension.end(), extension.begin(),
+                   [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
+}
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+/// What a folder holds. `files` are sorted; `cut` tells that there are more than are looked at.
+struct Listing {
+    std::vector<fs::path> files;
+    bool cut = false;
+};
+Listing list(const fs::path& folder) {
+    Listing out;
+    std::error_code error;
+    fs::recursive_directory_iterator walk(folder, fs::directory_options::skip_permission_denied, error);
+    std::int64_t entries = 0;
+    for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
+        if (++entries > 10 * most_files || static_cast<std::int64_t>(out.files.size()) >= most_files) {
+            out.cut = true;
+            break;
+        }
+        std::error_code unseen;
+        const fs::path& path = walk->path();
+        if (walk->is_directory(unseen)) {
+            if (is_hidden(path)) walk.disable_recursion_pending();
+        } else if (!is_hidden(path) && is_image(path) && path.parent_path().filename() != "_controls") {
+            out.files.push_back(path);
+        }
+    }
+    std::sort(out.files.begin(), out.files.end());
+    return out;
+}
+
+class Measure {
+  public:
+    Measure(Diagnostics& complaints, Diagnostics& notes) : complaints_(complaints), notes_(notes) {}
+
+    std::vector<job::Batch> of(const std::vector<DatasetConfig>& datasets) {
+        for (const DatasetConfig& dataset : datasets) {
+            std::error_code error;
+            if (!fs::is_directory(fs::path(dataset.folder), error)) {
+                guess(dataset);
+                continue;
+            }
+            for (const Size& image : sizes(dataset)) add(dataset, bucket(dataset, image));
+        }
+        return std::move(batches_);
+    }
+
+  private:
+    /// setup_buckets
+    Size bucket(const DatasetConfig& dataset, Size image) {
+        if (dataset.square_crop) return square(dataset);
+        const Size scaled{static_cast<std::int64_t>(static_cast<double>(image.width) * dataset.scale),
+                          static_cast<std::int64_t>(static_cast<double>(image.height) * dataset.scale)};
+        if (scaled.width < 1 || scaled.height < 1) return {bucket_step, bucket_step};
+        return bucket_of(scaled, dataset.resolution, bucket_step);
+    }
+
+    Size square(const DatasetConfig& dataset) {
+        if (dataset.resolution % 16 != 0)
+            complaints_.push_back({Severity::error, Problem::out_of_range, dataset.place, dataset.key + ".resolution",
+                                   std::to_string(dataset.resolution),
+                                   std::to_string(std::max<std::int64_t>(16, (dataset.resolution + 8) / 16 * 16)),
+                                   "with square_crop FLUX needs a resolution that 16 divides"});
+        return {dataset.resolution, dataset.resolution};
+    }
+
+    void guess(const DatasetConfig& dataset) {
+        const Size size = dataset.square_crop ? square(dataset) : heaviest_bucket(dataset.resolution, bucket_step);
+        notes_.push_back({Severity::note,
+                          Problem::no_data,
+                          dataset.place,
+                          dataset.key + ".folder_path",
+                          dataset.folder,
+                          {},
+                          dataset.folder + " is no folder here: taken for images of " + std::to_string(size.width) +
+                              "x" + std::to_string(size.height) + ", the heaviest bucket at " +
+                              std::to_string(dataset.resolution)});
+        add(dataset, size);
+    }
+
+    const std::vector<Size>& sizes(const DatasetConfig& dataset) {
+        const auto [at, fresh] = measured_.try_emplace(dataset.folder);
+        if (!fresh) return at->second;
+        const Listing listing = list(dataset.folder);
+        std::int64_t bad = 0;
+        std::string first;
+        for (const fs::path& file : listing.files) {
+            if (const expected<io::ImageSize> size = io::image_size(file))
+                at->second.push_back({size->width, size->height});
+            else if (++bad == 1)
+                first = file.filename().string();
+        }
+        const std::string key = dataset.key + ".folder_path";
+        if (bad > 0)
+            notes_.push_back({Severity::warning,
+                              Problem::no_data,
+                              dataset.place,
+                              key,
+                              dataset.folder,
+                              {},
+                              std::to_string(bad) + " files of " + dataset.folder + " are no readable images, " +
+                                  first + " the first"});
+        if (listing.cut)
+            notes_.push_back({Severity::warning,
+                              Problem::no_data,
+                              dataset.place,
+                              key,
+                              dataset.folder,
+                              {},
+                              dataset.folder + " holds too many files: only a part was measured"});
+        if (at->second.empty())
+            complaints_.push_back({Severity::error,
+                                   Problem::no_data,
+                                   dataset.place,
+                                   key,
+                                   dataset.folder,
+                                   {},
+                                   dataset.folder + " holds no readable image"});
+        return at->second;
+    }
+
+    void add(const DatasetConfig& dataset, Size size) {
+        const job::Batch batch{size.width, size.height, 1, dataset.batch_size};
+        if (std::find(batches_.begin(), batches_.end(), batch) == batches_.end()) batches_.push_back(batch);
+    }
+
+    Diagnostics& complaints_;
+    Diagnostics& notes_;
+    std::map<std::string, std::vector<Size>> measured_;  // by folder
+    std::vector<job::Batch> batches_;
+};
+
+}  // namespace
+
+std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, Diagnostics& complaints,
+                                   Diagnostics& notes) {
+    return Measure(complaints, notes).of(datasets);
+}
+
+}  // namespace vram::trainers::ai_toolkit

@@ -1,0 +1,174 @@
+#include "trainers/ai_toolkit/overrides.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "trainers/surroundings.hpp"
+#include "vram/io/fields.hpp"
+#include "vram/profile/catalogue.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+constexpr io::IntegerRange batch_sizes{1, 4096};
+constexpr io::IntegerRange side{16, 32768};
+constexpr std::int64_t divisible_by = 16;  // a FLUX latent is packed two by two
+
+constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
+constexpr io::Choice<bool> schemes[] = {{"none", false}, {"quanto_qfloat8", true}};
+enum class Method : std::uint8_t { lora, full };
+constexpr io::Choice<Method> methods[] = {{"lora", Method::lora}, {"full", Method::full}};
+constexpr io::Choice<bool> targets[] = {{"blocks", true}, {"all", false}};
+enum class Optimizer : std::uint8_t { adamw, adamw8bit };
+constexpr io::Choice<Optimizer> optimizers[] = {{"adamw", Optimizer::adamw},
+                                                {"adam", Optimizer::adamw},
+                                                {"adamw8bit", Optimizer::adamw8bit},
+                                                {"adam8bit", Optimizer::adamw8bit}};
+
+class Reader {
+  public:
+    Reader(Config& config, Overrides& out) : config_(config), out_(out) {}
+
+    void train(io::Fields& job) {
+        io::Fields train = job.map("train");
+        if (const auto method = train.choice("method", methods)) config_.fine_tune = *method == Method::full;
+        if (const auto rank = train.integer("rank", {1, 65536})) config_.network.rank = *rank;
+        train.ignore("alpha");  // of no weight in memory; the trainer takes the rank for FLUX
+        if (const auto only_blocks = train.choice("targets", targets)) config_.network.transformer_only = *only_blocks;
+        for (std::string_view key : {"factor", "conv_rank", "adapter_dtype"})
+            if (train.has(key))
+                train.complain(key, Problem::unsupported,
+                               train.path(key) + " has no meaning with trainer ai-toolkit's LoRA");
+        if (train.word("autocast", "none") != "none")
+            train.complain("autocast", Problem::unsupported, "trainer ai-toolkit runs FLUX without autocast");
+        config_.train.gradient_checkpointing =
+            train.boolean("gradient_checkpointing", config_.train.gradient_checkpointing);
+        config_.train.gradient_accumulation =
+            train.integer("gradient_accumulation", batch_sizes, config_.train.gradient_accumulation);
+        config_.train.ema = train.boolean("ema", config_.train.ema);
+        if (const auto optimizer = train.choice("optimizer", optimizers)) {
+            if (*optimizer == Optimizer::adamw)
+                config_.train.optimizer = job::AdamW{};
+            else
+                config_.train.optimizer = job::AdamW8bit{};
+        }
+        if (const auto batch_size = train.integer("batch_size", batch_sizes)) {
+            config_.train.batch_size = *batch_size;
+            for (DatasetConfig& dataset : config_.datasets) dataset.batch_size = *batch_size;
+        }
+        train.finish();
+    }
+
+    void data(io::Fields& job) {
+        io::Fields data = job.map("data");
+        if (data.has("buckets") && data.has("resolution"))
+            data.complain("buckets", Problem::conflict, "data.buckets and data.resolution exclude each other");
+        out_.sizes_said = data.has("buckets");
+        if (const auto buckets = data.integer_lists("buckets", {1, side.max}, {2, 3}, {1, 256})) {
+            for (const std::vector<std::int64_t>& bucket : *buckets) add(data, "buckets", bucket);
+        } else if (const auto resolution = data.integers("resolution", side, {2, 2}, io::Single::is_a_list)) {
+            out_.sizes_said = resolution->size() == 2;
+            if (out_.sizes_said)
+                add(data, "resolution", *resolution);
+            else
+                at(resolution->front());
+        }
+        if (data.integer("frames", {1, 4097}, 1) != 1)
+            data.complain("frames", Problem::unsupported, "FLUX trains on images: data.frames is 1");
+        out_.text_tokens = data.integer("text_tokens", {1, 512}, 512);
+        if (const io::Node* images = data.node("reference_images");
+            images != nullptr && images->list() != nullptr && !images->list()->empty())
+            data.complain("reference_images", Problem::unsupported, "FLUX takes no reference images here");
+        data.finish();
+    }
+
+    void sample(io::Fields& job) {
+        io::Fields sample = job.map("sample");
+        const auto resolution = sample.integers("resolution", {64, 32768}, {2, 2}, io::Single::is_a_list);
+        const auto steps = sample.integer("steps", {1, 10000});
+        const auto guidance = sample.number("guidance");
+        if (sample.integer("batch_size", {1, 1}, 1) != 1 || sample.integer("frames", {1, 1}, 1) != 1) return;
+        if ((resolution || steps || guidance) && config_.sample.samples.empty()) config_.sample.samples.emplace_back();
+        for (SampleItem& item : config_.sample.samples) {
+            if (resolution) item.width = resolution->front() / 16 * 16;
+            if (resolution) item.height = resolution->back() / 16 * 16;
+            if (steps) item.steps = *steps;
+            if (guidance) item.guidance_scale = *guidance;
+        }
+        sample.finish();
+    }
+
+    void quantize(io::Fields& job) {
+        const io::Node* node = job.node("quantize");
+        if (node == nullptr) return;
+        if (node->map() == nullptr) {
+            config_.model.quantize = config_.model.quantize_te =
+                job.choice("quantize", schemes, config_.model.quantize);
+            return;
+        }
+        io::Fields parts = job.map("quantize");
+        config_.model.quantize = parts.choice("transformer", schemes, config_.model.quantize);
+        config_.model.quantize_te = parts.choice("text_encoder", schemes, config_.model.quantize_te);
+        parts.finish();
+    }
+
+  private:
+    void add(io::Fields& data, std::string_view key, const std::vector<std::int64_t>& size) {
+        for (std::size_t i = 0; i < 2; ++i)
+            if (size[i] % divisible_by != 0 || size[i] < side.min)
+                data.complain(
+                    key, Problem::out_of_range,
+                    data.path(key) + " must be divisible by 16 for FLUX, not " + std::to_string(size[i]),
+                    std::to_string(std::max(side.min, (size[i] + divisible_by / 2) / divisible_by * divisible_by)));
+        if (size.size() == 3 && size[2] != 1)
+            data.complain(key, Problem::unsupported, "FLUX trains on images: the frames of data.buckets are 1");
+        const job::Batch batch{size[0], size[1], 1, config_.train.batch_size};
+        if (std::find(out_.batches.begin(), out_.batches.end(), batch) == out_.batches.end())
+            out_.batches.push_back(batch);
+    }
+
+    /// Every dataset at this resolution, and none of them twice.
+    void at(std::int64_t resolution) {
+        std::vector<DatasetConfig> datasets;
+        for (DatasetConfig dataset : config_.datasets) {
+            dataset.resolution = resolution;
+            if (std::find(datasets.begin(), datasets.end(), dataset) == datasets.end()) datasets.push_back(dataset);
+        }
+        config_.datasets = std::move(datasets);
+    }
+
+    Config& config_;
+    Overrides& out_;
+};
+
+}  // namespace
+
+Overrides apply_overrides(const io::Document& document, const profile::Catalogue& catalogue, Config& config,
+                          Diagnostics& complaints, Diagnostics& notes) {
+    Overrides out;
+    const io::Node* said = document.root.find("vramest");
+    const io::Node nothing{io::Map{}};
+    io::Fields job(document, said != nullptr ? *said : nothing, "", complaints);
+    Reader reader(config, out);
+    job.ignore("trainer");
+    if (const auto model = job.text("model")) {
+        const profile::ModelProfile* profile = catalogue.model(*model);
+        if (profile == nullptr)
+            job.complain("model", Problem::unknown_model, "unknown model " + *model, catalogue.nearest_model(*model));
+        else
+            out.model = profile->id;
+    }
+    if (const auto dtype = job.choice("dtype", dtypes)) config.train.dtype = *dtype;
+    reader.quantize(job);
+    reader.train(job);
+    reader.data(job);
+    reader.sample(job);
+    out.environment = read_environment(job, notes);
+    out.card = read_card(job, catalogue.cards());
+    job.finish();
+    return out;
+}
+
+}  // namespace vram::trainers::ai_toolkit

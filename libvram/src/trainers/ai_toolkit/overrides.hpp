@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainers/ai_toolkit/config.hpp"
+
+namespace vram::profile {
+class Catalogue;
+}
+
+namespace vram::trainers::ai_toolkit {
+
+/// What was said beside the file, by the job file's names, and has no place in the trainer's own config.
+struct Overrides {
+    std::string model;                // a profile, whatever the file names
+    bool sizes_said = false;          // data.buckets, or data.resolution as a width and a height:
+    std::vector<job::Batch> batches;  // instead of what the datasets yield
+    std::int64_t text_tokens = 512;   // encode_prompts_flux pads to this
+    job::Environment environment;
+    job::Card card;
+};
+
+/// Applies what stands under the document's root key `vramest` (`--set train.batch_size=2`) to the config that was
+/// read.
+[[nodiscard]] Overrides apply_overrides(const io::Document& document, const profile::Catalogue& catalogue,
+                                        Config& config, Diagnostics& complaints, Diagnostics& notes);
+
+}  // namespace vram::trainers::ai_toolkit

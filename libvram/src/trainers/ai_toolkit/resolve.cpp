@@ -1,0 +1,225 @@
+#include "trainers/ai_toolkit/resolve.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "trainers/ai_toolkit/config.hpp"
+#include "trainers/ai_toolkit/dataset.hpp"
+#include "trainers/ai_toolkit/overrides.hpp"
+#include "trainers/surroundings.hpp"
+#include "vram/io/document.hpp"
+#include "vram/profile/catalogue.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+using job::Quantization;
+
+std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    return text;
+}
+
+/// Which FLUX it is. The trainer reads the config beside the weights; here the name has to say it: a repository that is
+/// known, or what a path holds. Empty, after a complaint: it says nothing.
+std::string model_of(const io::Document& document, const Config& config, const profile::Catalogue& catalogue,
+                     Diagnostics& complaints, Diagnostics& notes) {
+    const std::string& name = config.model.name_or_path;
+    const io::Node* node = document.root.find("config");
+    node = node != nullptr ? node->find("process") : nullptr;
+    node = node != nullptr && node->list() != nullptr && !node->list()->empty() ? node->list()->front().find("model")
+                                                                                : nullptr;
+    node = node != nullptr ? node->find("name_or_path") : nullptr;
+    const Place place = node != nullptr ? document.place_of(*node) : Place{document.file_name, 0, 0};
+    const std::string key = "config.process[0].model.name_or_path";
+    if (const profile::ModelProfile* profile = catalogue.model(name)) {
+        if (profile->family == "flux" && profile->id != "flux1_kontext") return profile->id;
+        complaints.push_back({Severity::error,
+                              Problem::conflict,
+                              place,
+                              key,
+                              name,
+                              {},
+                              name + " is " + profile->name + ", and arch says " + config.model.arch});
+        return {};
+    }
+    const std::string folded = lower(name);
+    const auto holds = [&](std::string_view part) { return folded.find(part) != std::string::npos; };
+    std::string id;
+    if (config.model.arch == "flex1" || holds("flex.1") || holds("flex1"))
+        id = "flex1";
+    else if (holds("schnell"))
+        id = "flux1_schnell";
+    else if (holds("flux") && holds("dev"))
+        id = "flux1_dev";
+    if (id.empty() || catalogue.model(id) == nullptr) {
+        complaints.push_back({Severity::error, Problem::unknown_model, place, key, name, catalogue.nearest_model(name),
+                              "which FLUX model " + name + " is, its name does not say"});
+        return {};
+    }
+    notes.push_back(
+        {Severity::note, Problem::unknown_model, place, key, name, id, name + " is taken for " + id + " by its name"});
+    return id;
+}
+
+std::string text(bool value) { return value ? "true" : "false"; }
+std::string text(std::int64_t value) { return std::to_string(value); }
+std::string text(double value) {
+    char out[32];
+    return {out, std::to_chars(out, out + sizeof out, value).ptr};
+}
+std::string text(const job::Batch& batch) {
+    return "[" + text(batch.width) + ", " + text(batch.height) + ", " + text(batch.frames) + "]";
+}
+std::string text(const std::vector<job::Batch>& batches) {
+    std::string out;
+    for (const job::Batch& batch : batches) out += (out.empty() ? "" : ", ") + text(batch);
+    return "[" + out + "]";
+}
+std::string text(Quantization quantization) { return quantization == Quantization::none ? "none" : "quanto_qfloat8"; }
+
+std::map<std::string, std::string> resolved_keys(const job::Job& job) {
+    const auto& training = std::get<job::Training>(job.work);
+    std::map<std::string, std::string> keys;
+    keys["trainer"] = job.trainer;
+    keys["model"] = job.model;
+    keys["dtype"] = to_text(job.dtype);
+    const Quantization te = job.pipeline.text_encoder_quantization;
+    keys["quantize"] = job.quantization == te
+                           ? text(te)
+                           : "{transformer: " + text(job.quantization) + ", text_encoder: " + text(te) + "}";
+    if (const auto* lora = std::get_if<job::Lora>(&training.method)) {
+        keys["train.method"] = "lora";
+        keys["train.rank"] = text(lora->rank);
+        keys["train.alpha"] = text(lora->alpha);
+        keys["train.targets"] = lora->targets.front();
+        keys["train.adapter_dtype"] = to_text(lora->dtype);
+    } else {
+        keys["train.method"] = "full";
+    }
+    keys["train.optimizer"] = std::holds_alternative<job::AdamW>(training.optimizer) ? "adamw" : "adamw8bit";
+    keys["train.gradient_checkpointing"] = text(training.gradient_checkpointing);
+    keys["train.gradient_accumulation"] = text(training.gradient_accumulation);
+    keys["train.autocast"] = "none";
+    keys["train.ema"] = text(training.ema);
+    keys["train.batch_size"] = text(training.batches.front().count);
+    keys["data.buckets"] = text(training.batches);
+    keys["data.text_tokens"] = text(job.text_tokens);
+    keys["sample.resolution"] = text(job.sampling.images);
+    keys["sample.steps"] = text(job.sampling.steps);
+    keys["sample.guidance"] = text(job.sampling.guidance);
+    // What has no name in a job file stands under the trainer's own.
+    keys["datasets.cache_latents"] = text(job.pipeline.cache_latents);
+    keys["train.cache_text_embeddings"] = text(job.pipeline.cache_text);
+    keys["train.unload_text_encoder"] = text(job.pipeline.unload_text);
+    keys["model.low_vram"] = text(job.pipeline.low_vram);
+    keys["environment.torch"] =
+        std::to_string(job.environment.torch_major) + "." + std::to_string(job.environment.torch_minor);
+    keys["environment.alloc_conf"] = job.environment.alloc_conf;
+    keys["environment.os"] = to_text(job.environment.os);
+    keys["environment.other_processes"] = text(job.environment.other_processes);
+    keys["environment.attention"] = to_text(job.environment.attention);
+    if (!job.card.gpu.empty()) keys["gpu"] = job.card.gpu;
+    if (job.card.capacity > 0) keys["capacity"] = text(job.card.capacity);
+    return keys;
+}
+
+job::Training training_of(const Config& config) {
+    job::Training out;
+    if (config.fine_tune) {
+        out.method = job::FullFinetune{config.model.names};
+    } else {
+        job::Lora lora;
+        lora.style = job::AdapterStyle::toolkit;
+        lora.rank = config.network.rank;
+        lora.alpha = static_cast<double>(config.network.rank);  // PEFT's format has no alpha
+        lora.dtype = Dtype::f32;                                // network.force_to(device, torch.float32)
+        lora.targets = {config.network.transformer_only ? "blocks" : "all"};
+        lora.names = config.network.names;
+        out.method = std::move(lora);
+    }
+    out.optimizer = config.train.optimizer;
+    out.gradient_checkpointing = config.train.gradient_checkpointing;
+    out.gradient_accumulation = config.train.gradient_accumulation;
+    out.ema = config.train.ema;
+    return out;
+}
+
+job::Pipeline pipeline_of(const Config& config) {
+    job::Pipeline out;
+    out.vae = "vae_flux1";
+    out.text_encoders = {"clip_l", "t5_xxl"};
+    out.vae_dtype = out.text_encoder_dtype = config.train.dtype;
+    if (config.model.quantize_te) out.text_encoder_quantization = Quantization::quanto_qfloat8;
+    // The VAE leaves only if every dataset is cached.
+    out.cache_latents = std::all_of(config.datasets.begin(), config.datasets.end(),
+                                    [](const DatasetConfig& dataset) { return dataset.cache_latents; });
+    out.cache_text = config.train.cache_text_embeddings;
+    out.unload_text = config.train.unload_text_encoder && !config.train.cache_text_embeddings;
+    out.low_vram = config.model.low_vram;
+    return out;
+}
+
+job::Sampling sampling_of(const Config& config) {
+    job::Sampling out;
+    if (config.train.disable_sampling) return out;
+    // `first_sample` is rendered even where the baseline is skipped.
+    out.baseline = !config.train.skip_first_sample || !config.first_sample.empty();
+    out.periodic = true;  // at the end at the latest
+    std::vector<SampleItem> items = config.first_sample;
+    items.insert(items.end(), config.sample.samples.begin(), config.sample.samples.end());
+    bool one_multiplier = true;
+    for (const SampleItem& item : items) {
+        // FluxPipeline packs two by two.
+        const job::Batch image{item.width / 16 * 16, item.height / 16 * 16, 1, 1};
+        if (std::find(out.images.begin(), out.images.end(), image) == out.images.end()) out.images.push_back(image);
+        out.steps = std::max(out.steps, item.steps);
+        out.guidance = item.guidance_scale;
+        one_multiplier = one_multiplier && item.network_multiplier == items.front().network_multiplier;
+    }
+    // network.can_merge_in: not over quantised weights.
+    out.merges_adapter = !config.fine_tune && !config.model.quantize && one_multiplier && !items.empty();
+    return out;
+}
+
+}  // namespace
+
+expected<job::Job> resolve(const io::Document& document, const profile::Catalogue& catalogue, Diagnostics& notes) {
+    expected<Config> read = read_config(document, notes);
+    if (!read) return Unexpected{read.error()};
+    Config config = *std::move(read);
+    Diagnostics complaints;
+    const Overrides overrides = apply_overrides(document, catalogue, config, complaints, notes);
+
+    job::Job job;
+    job.trainer = "ai-toolkit";
+    job.model = overrides.model.empty() ? model_of(document, config, catalogue, complaints, notes) : overrides.model;
+    job.dtype = config.train.dtype;
+    if (config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
+    if (config.fine_tune && config.model.quantize)
+        complaints.push_back({Severity::error,
+                              Problem::unsupported,
+                              {document.file_name, 0, 0},
+                              "model.quantize",
+                              "true",
+                              {},
+                              "training quantised weights in full is not modelled"});
+    job::Training training = training_of(config);
+    training.batches = overrides.sizes_said ? overrides.batches : batches_of(config.datasets, complaints, notes);
+    const bool empty = training.batches.empty();
+    job.work = std::move(training);
+    job.text_tokens = overrides.text_tokens;
+    job.pipeline = pipeline_of(config);
+    job.sampling = sampling_of(config);
+    job.environment = overrides.environment;
+    job.card = overrides.card;
+    if (has_errors(complaints) || empty) return Unexpected{std::move(complaints)};
+    job.resolved = resolved_keys(job);
+    return job;
+}
+
+}  // namespace vram::trainers::ai_toolkit

@@ -1,0 +1,88 @@
+#include "trainers/ai_toolkit/dataset.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "unit/io/image_bytes.hpp"
+#include "unit/io/temporary_folder.hpp"
+
+using namespace vram;
+using namespace vram::trainers::ai_toolkit;
+using Batches = std::vector<job::Batch>;
+
+namespace {
+
+DatasetConfig at(const std::string& folder, std::int64_t resolution) {
+    DatasetConfig dataset;
+    dataset.key = "config.process[0].datasets[0]";
+    dataset.folder = folder;
+    dataset.resolution = resolution;
+    return dataset;
+}
+
+}  // namespace
+
+TEST_CASE("ai-toolkit: a folder's images are measured and fall into buckets, each once") {
+    const io::TemporaryFolder folder;
+    folder.write("a.png", io::png(1024, 1024));
+    folder.write("b.JPG", io::jpeg(4000, 3000));
+    folder.write("c.webp", io::webp(io::vp8(1024, 1024)));
+    folder.write("d.jpeg", io::jpeg(3000, 4000, io::jpeg_exif(io::tiff(6))));  // turned: 4000 x 3000
+    folder.write("a.txt", "a cat");
+    folder.write(".hidden.png", io::png(64, 64));
+    std::filesystem::create_directory(folder.path("more"));
+    std::filesystem::create_directory(folder.path("_controls"));
+    std::filesystem::create_directory(folder.path(".thumbs"));
+    folder.write("more/e.png", io::png(800, 600));
+    folder.write("_controls/a.png", io::png(96, 96));
+    folder.write(".thumbs/a.png", io::png(300, 300));
+    Diagnostics complaints, notes;
+    DatasetConfig dataset = at(folder.path(""), 1024);
+    dataset.batch_size = 2;
+    CHECK(batches_of({dataset}, complaints, notes) == Batches{{1024, 1024, 1, 2}, {1152, 896, 1, 2}, {800, 608, 1, 2}});
+    CHECK(complaints.empty());
+    CHECK(notes.empty());
+    CHECK(batches_of({at(folder.path(""), 512), at(folder.path(""), 512)}, complaints, notes) ==
+          Batches{{512, 512, 1, 1}, {576, 448, 1, 1}});
+    dataset.square_crop = true;
+    CHECK(batches_of({dataset}, complaints, notes) == Batches{{1024, 1024, 1, 2}});
+    dataset.square_crop = false;
+    dataset.scale = 0.25;
+    dataset.batch_size = 1;
+    CHECK(batches_of({dataset}, complaints, notes) == Batches{{256, 256, 1, 1}, {1024, 736, 1, 1}, {192, 160, 1, 1}});
+}
+
+TEST_CASE("ai-toolkit: a folder that is not there is taken for its heaviest bucket, and a note says so") {
+    Diagnostics complaints, notes;
+    CHECK(batches_of({at("/no/such/folder", 1024), at("/no/such/folder", 632)}, complaints, notes) ==
+          Batches{{1024, 1024, 1, 1}, {832, 480, 1, 1}});
+    CHECK(complaints.empty());
+    REQUIRE(notes.size() == 2);
+    CHECK(notes[0].severity == Severity::note);
+    CHECK(notes[0].problem == Problem::no_data);
+    CHECK(notes[0].key == "config.process[0].datasets[0].folder_path");
+}
+
+TEST_CASE("ai-toolkit: a folder without a readable image is an error, an unreadable one among others a warning") {
+    const io::TemporaryFolder folder;
+    folder.write("a.png", "no image");
+    Diagnostics complaints, notes;
+    CHECK(batches_of({at(folder.path(""), 512)}, complaints, notes).empty());
+    REQUIRE(complaints.size() == 1);
+    CHECK(complaints[0].problem == Problem::no_data);
+    complaints.clear();
+    notes.clear();
+    folder.write("b.png", io::png(512, 512));
+    CHECK(batches_of({at(folder.path(""), 512)}, complaints, notes) == Batches{{512, 512, 1, 1}});
+    CHECK(complaints.empty());
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].severity == Severity::warning);
+    DatasetConfig crop = at("/no/such/folder", 1000);
+    crop.square_crop = true;
+    static_cast<void>(batches_of({crop}, complaints, notes));
+    REQUIRE(complaints.size() == 1);
+    CHECK(complaints[0].problem == Problem::out_of_range);
+    CHECK(complaints[0].nearest == "1008");
+}

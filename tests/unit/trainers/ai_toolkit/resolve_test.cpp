@@ -1,0 +1,195 @@
+#include "trainers/ai_toolkit/resolve.hpp"
+
+#include <doctest/doctest.h>
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "vram/io/document.hpp"
+#include "vram/io/path.hpp"
+#include "vram/profile/catalogue.hpp"
+
+using namespace vram;
+using namespace vram::trainers;
+
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+const std::string text =
+    "job: extension\n"
+    "config:\n"
+    "  name: cat\n"
+    "  process:\n"
+    "    - type: sd_trainer\n"
+    "      network: {type: lora, linear: 16}\n"
+    "      datasets: [{folder_path: /no/such/folder, resolution: [512, 1024], cache_latents_to_disk: true}]\n"
+    "      train: {noise_scheduler: flowmatch, dtype: bf16, optimizer: adamw8bit}\n"
+    "      model: {name_or_path: black-forest-labs/FLUX.1-dev, arch: flux, quantize: true}\n"
+    "      sample: {width: 1024, height: 768, prompts: [a, b, c --w 520]}\n";
+
+std::string replaced(std::string in, const std::string& what, const std::string& by) {
+    const std::size_t at = in.find(what);
+    REQUIRE(at != std::string::npos);
+    return in.replace(at, what.size(), by);
+}
+
+struct Resolved {
+    expected<job::Job> job;
+    Diagnostics notes;
+};
+Resolved resolve(const std::string& file, const Settings& settings = {}) {
+    static const profile::Catalogue catalogue = *profile::Catalogue::built_in();
+    expected<io::Document> document = io::read(file, "job.yaml", io::Format::yaml);
+    REQUIRE(document);
+    for (const auto& [key, value] : settings) REQUIRE_FALSE(io::assign(*document, "vramest." + key, value));
+    Diagnostics notes;
+    expected<job::Job> job = ai_toolkit::resolve(*document, catalogue, notes);
+    return {std::move(job), std::move(notes)};
+}
+job::Job good(const std::string& file, const Settings& settings = {}) {
+    Resolved out = resolve(file, settings);
+    if (!out.job) FAIL(to_text(out.job.error().front()));
+    return *out.job;
+}
+const job::Training& training(const job::Job& job) { return std::get<job::Training>(job.work); }
+
+}  // namespace
+
+TEST_CASE("ai-toolkit: a config becomes a job with nothing left open") {
+    const job::Job job = good(text);
+    CHECK(job.trainer == "ai-toolkit");
+    CHECK(job.model == "flux1_dev");
+    CHECK(job.dtype == Dtype::bf16);
+    CHECK(job.quantization == job::Quantization::quanto_qfloat8);
+    CHECK(job.text_tokens == 512);
+    CHECK(job.pipeline.text_encoder_quantization == job::Quantization::quanto_qfloat8);
+    CHECK(job.pipeline.cache_latents);
+    CHECK_FALSE(job.pipeline.cache_text);
+    CHECK(training(job).batches == std::vector<job::Batch>{{512, 512, 1, 1}, {1024, 1024, 1, 1}});
+    CHECK(std::get<job::Lora>(training(job).method).dtype == Dtype::f32);
+    CHECK(job.sampling.baseline);
+    CHECK(job.sampling.images == std::vector<job::Batch>{{1024, 768, 1, 1}, {512, 768, 1, 1}});
+    CHECK_FALSE(job.sampling.merges_adapter);
+    CHECK(job.resolved.at("train.optimizer") == "adamw8bit");
+    CHECK(job.resolved.at("data.buckets") == "[[512, 512, 1], [1024, 1024, 1]]");
+}
+
+TEST_CASE("ai-toolkit: settings go before the file, by the job's names") {
+    struct Case {
+        const char* why;
+        Settings settings;
+        bool (*holds)(const job::Job&);
+    };
+    using J = const job::Job&;
+    for (const Case& c : {
+             Case{"buckets replace the datasets' sizes",
+                  {{"data.buckets", "[[1024, 768, 1], [512, 512]]"}},
+                  [](J j) {
+                      return training(j).batches == std::vector<job::Batch>{{1024, 768, 1, 1}, {512, 512, 1, 1}};
+                  }},
+             Case{"a resolution is of every dataset",
+                  {{"data.resolution", "768"}},
+                  [](J j) {
+                      return training(j).batches == std::vector<job::Batch>{{768, 768, 1, 1}};
+                  }},
+             Case{"a width and a height are one bucket",
+                  {{"data.resolution", "[768, 1344]"}},
+                  [](J j) {
+                      return training(j).batches == std::vector<job::Batch>{{768, 1344, 1, 1}};
+                  }},
+             Case{"a batch size is of every dataset",
+                  {{"train.batch_size", "4"}},
+                  [](J j) { return training(j).batches[1].count == 4; }},
+             Case{"rank",
+                  {{"train.rank", "64"}},
+                  [](J j) { return std::get<job::Lora>(training(j).method).rank == 64; }},
+             Case{"optimizer",
+                  {{"train.optimizer", "adamw"}},
+                  [](J j) { return std::holds_alternative<job::AdamW>(training(j).optimizer); }},
+             Case{"checkpointing",
+                  {{"train.gradient_checkpointing", "false"}},
+                  [](J j) { return !training(j).gradient_checkpointing; }},
+             Case{"no quantisation lets the adapter be merged",
+                  {{"quantize", "none"}},
+                  [](J j) { return j.quantization == job::Quantization::none && j.sampling.merges_adapter; }},
+             Case{"one part",
+                  {{"quantize", "{text_encoder: none}"}},
+                  [](J j) {
+                      return j.quantization != job::Quantization::none &&
+                             j.pipeline.text_encoder_quantization == job::Quantization::none;
+                  }},
+             Case{"in full",
+                  {{"train.method", "full"}, {"quantize", "none"}},
+                  [](J j) { return std::holds_alternative<job::FullFinetune>(training(j).method); }},
+             Case{"the model", {{"model", "flex1"}}, [](J j) { return j.model == "flex1"; }},
+             Case{"the card and torch",
+                  {{"gpu", "rtx-4090"}, {"environment.torch", "2.10"}},
+                  [](J j) { return j.card.gpu == "rtx-4090" && j.environment.torch_minor == 10; }},
+             Case{"samples",
+                  {{"sample.resolution", "[512, 640]"}},
+                  [](J j) {
+                      return j.sampling.images == std::vector<job::Batch>{{512, 640, 1, 1}};
+                  }},
+         }) {
+        CAPTURE(c.why);
+        CHECK(c.holds(good(text, c.settings)));
+    }
+}
+
+TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
+    struct Case {
+        Settings settings;
+        Problem problem;
+        const char* key;
+        const char* nearest;
+    };
+    for (const Case& c : {
+             Case{{{"train.batch_sise", "2"}}, Problem::unknown_key, "train.batch_sise", "batch_size"},
+             Case{{{"data.buckets", "[[1000, 1024]]"}}, Problem::out_of_range, "data.buckets", "1008"},
+             Case{{{"data.buckets", "[[1024, 1024, 5]]"}}, Problem::unsupported, "data.buckets", ""},
+             Case{{{"quantize", "quanto_qint8"}}, Problem::bad_value, "quantize", "quanto_qfloat8"},
+             Case{{{"model", "flux1_def"}}, Problem::unknown_model, "model", "flux1_dev"},
+             Case{{{"train.method", "full"}}, Problem::unsupported, "model.quantize", ""},
+             Case{{{"train.autocast", "bf16"}}, Problem::unsupported, "train.autocast", ""},
+         }) {
+        CAPTURE(c.key);
+        const Resolved out = resolve(text, c.settings);
+        REQUIRE_FALSE(out.job);
+        CHECK(out.job.error().size() == 1);
+        CHECK(out.job.error().front().problem == c.problem);
+        CHECK(out.job.error().front().key == c.key);
+        CHECK(out.job.error().front().nearest == c.nearest);
+    }
+}
+
+TEST_CASE("ai-toolkit: which FLUX it is, its name says") {
+    struct Case {
+        const char* name;
+        const char* arch;
+        const char* model;  // empty: an error
+        bool note;
+    };
+    const std::string model = "name_or_path: black-forest-labs/FLUX.1-dev, arch: flux";
+    for (const Case& c : {
+             Case{"black-forest-labs/FLUX.1-schnell", "flux", "flux1_schnell", false},
+             Case{"black-forest-labs/FLUX.1-Krea-dev", "flux", "flux1_dev", false},
+             Case{"ostris/Flex.1-alpha", "flux", "flex1", false},
+             Case{"ostris/Flex.1-alpha", "flex1", "flex1", false},
+             Case{"/models/flux1-dev-finetune", "flux", "flux1_dev", true},
+             Case{"/models/my-model", "flex1", "flex1", true},
+             Case{"/models/my-model", "flux", "", false},
+             Case{"black-forest-labs/FLUX.1-Kontext-dev", "flux", "", false},
+         }) {
+        CAPTURE(c.name);
+        const Resolved out =
+            resolve(replaced(text, model, "name_or_path: " + std::string(c.name) + ", arch: " + c.arch));
+        CHECK(static_cast<bool>(out.job) == (c.model[0] != 0));
+        if (out.job) CHECK(out.job->model == c.model);
+        bool noted = false;
+        for (const Diagnostic& note : out.notes) noted = noted || note.problem == Problem::unknown_model;
+        CHECK(noted == c.note);
+    }
+}
