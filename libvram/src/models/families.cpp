@@ -7,6 +7,7 @@ namespace vram::models {
 
 std::span<const Family> families() {
     static constexpr std::array list{
+        Family{"autoencoder_kl", autoencoder_kl::build},
         Family{"flux", flux::build},
     };
     return list;

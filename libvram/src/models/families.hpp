@@ -5,6 +5,9 @@
 /// What each family file offers. A new family is its file, a declaration here and a line in families.cpp.
 namespace vram::models {
 
+namespace autoencoder_kl {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace flux {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }

@@ -100,7 +100,7 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
 Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bias_in) {
     Tensor bias = autocast_fp32(bias_in), weight = autocast_fp32(weight_in), x = autocast_fp32(x_in);
     Run& run = x.run();
-    if (!x.contiguous() && !x.layout()->channels_last) x = contiguous(std::move(x));
+    x = contiguous(std::move(x));  // on CUDA whatever the memory format: native/group_norm.cpp
     run.op = Op::group_norm;
     NodeRef node = run.record(Op::group_norm, group_norm_backward, {&x, &weight, &bias});
     if (node) {

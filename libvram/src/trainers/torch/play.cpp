@@ -166,6 +166,21 @@ class Loop {
         }
     }
 
+    /// What a forward keeps without gradient checkpointing.
+    Bytes kept_by_plain_forward(const job::Training& training) {
+        weights_.to_gpu();
+        const Request request = request_of(job_, training.batches.front());
+        const Tensors inputs = make(run_, model_->inputs(request), shadow::Op::input);
+        const shadow::ComponentScope scope(run_, component_);
+        const Bytes start = live_.now();
+        Tensors preds;
+        {
+            const shadow::AutocastScope autocast(run_, {training.autocast.enabled, training.autocast.dtype});
+            preds = model_->forward(inputs, request);
+        }
+        return live_.now() - start;
+    }
+
     void tell_weights() {
         facts_.weights = weights_.base_bytes();
         facts_.adapter = weights_.adapter_bytes();
@@ -205,9 +220,10 @@ class Loop {
             {
                 const shadow::StageScope stage(run_, "forward");
                 const Bytes start = live_.now();
-                const shadow::AutocastScope autocast(run_, {training.autocast.enabled, training.autocast.dtype});
-                preds = model_->forward(inputs, request);
-                run_.autocast_cache.clear();  // the scope closes inside the stage
+                {
+                    const shadow::AutocastScope autocast(run_, {training.autocast.enabled, training.autocast.dtype});
+                    preds = model_->forward(inputs, request);
+                }
                 kept = live_.now() - start;
             }
             {
@@ -266,13 +282,10 @@ run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& r
         facts.checkpointing = training.gradient_checkpointing;
         facts.kept_without_checkpointing = facts.kept_for_backward;
         if (training.gradient_checkpointing) {
-            // The same step without, in a run of its own that nobody else sees.
-            job::Job plain = job;
-            auto& work = std::get<job::Training>(plain.work);
-            work.gradient_checkpointing = false;
-            work.batches.resize(1);
+            // The same forward without, in a run of its own that nobody else sees.
             Run other(run.kernels, run.memo() != nullptr);
-            facts.kept_without_checkpointing = play(plain, catalogue, other).kept_for_backward;
+            run::Facts aside;
+            facts.kept_without_checkpointing = Loop(job, profile, other, aside).kept_by_plain_forward(training);
         }
     }
     loop.tell_weights();
