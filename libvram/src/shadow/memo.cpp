@@ -160,7 +160,7 @@ class Memo::Capture {
     std::vector<Event> events_;
     Slot slots_;
     AttentionCalls calls_;
-    std::unordered_map<const Storage*, Tensor> cache_;
+    CastCache cache_;
     std::vector<Run::Hook> hooks_;
     std::uint16_t tag_;
     Op op_;
@@ -298,12 +298,11 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
         macro->outputs.push_back(look(output));
         macro->has_node = macro->has_node || (output.defined() && output.requires_grad());
     }
-    for (const auto& [storage, cast] : run_.autocast_cache) {
+    for (const auto& [storage, cast] : run_.autocast_cache.casts()) {
         std::size_t index = 0;
         while (spec.trainable != nullptr && index < spec.trainable->size() && (*spec.trainable)[index]->value.storage() != storage) ++index;
         if (spec.trainable != nullptr && index < spec.trainable->size()) macro->casts.push_back({index, look(cast)});
     }
-    std::sort(macro->casts.begin(), macro->casts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
 
     // What the graph alone keeps alive.
     Tensors roots;
@@ -379,7 +378,7 @@ Tensors Memo::forward(const CallSpec& spec, const Tensors& args, const std::func
         for (std::int32_t held : macro.held) node->held.push_back(storages[static_cast<std::size_t>(held)]);
     }
     for (const auto& [index, cast] : macro.casts)
-        run_.autocast_cache.emplace((*spec.trainable)[index]->value.storage(), look_at(cast, storages));
+        run_.autocast_cache.put((*spec.trainable)[index]->value.storage(), look_at(cast, storages));
     Tensors outputs;
     for (const Look& look : macro.outputs) {
         Tensor output = look_at(look, storages);

@@ -346,9 +346,9 @@ Tensor autocast_lower(Tensor x_in) {
     // Only fp32 leaves that require grad are cached: weights that train.
     const bool cached = x.dtype() == Dtype::f32 && x.requires_grad() && x.node()->leaf != nullptr && run.grad_enabled();
     if (!cached) return to(std::move(x), run.autocast().dtype);
-    if (const auto found = run.autocast_cache.find(x.storage()); found != run.autocast_cache.end()) return found->second;
+    if (const Tensor* found = run.autocast_cache.find(x.storage())) return *found;
     Tensor cast = to(x, run.autocast().dtype);
-    run.autocast_cache.emplace(x.storage(), cast);
+    run.autocast_cache.put(x.storage(), cast);
     return cast;
 }
 

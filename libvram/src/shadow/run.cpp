@@ -84,7 +84,7 @@ void Run::free_storage(Storage* storage) noexcept {
 void Run::retag(Storage& storage, std::uint16_t to) {
     if (storage.slot < 0 || storage.tag == to) return;
     storage.tag = to;
-    push({0, storage.slot, to, EventKind::retag, static_cast<std::uint8_t>(op)});
+    push({0, storage.slot, to, EventKind::retag, 0});
 }
 
 void Run::gemm() {

@@ -42,6 +42,29 @@ struct AttentionCalls {
 
 class Memo;
 
+/// Autocast's casts of fp32 leaves that require grad, by the leaf's storage. They are dropped in the order in which they came,
+/// so that a trace does not depend on addresses.
+class CastCache {
+  public:
+    [[nodiscard]] const Tensor* find(const Storage* leaf) const {
+        const auto found = index_.find(leaf);
+        return found == index_.end() ? nullptr : &casts_[found->second].second;
+    }
+    void put(const Storage* leaf, Tensor cast) {
+        if (index_.emplace(leaf, casts_.size()).second) casts_.emplace_back(leaf, std::move(cast));
+    }
+    void clear() {
+        for (auto& [leaf, cast] : casts_) cast = Tensor();
+        casts_.clear();
+        index_.clear();
+    }
+    [[nodiscard]] const std::vector<std::pair<const Storage*, Tensor>>& casts() const noexcept { return casts_; }
+
+  private:
+    std::vector<std::pair<const Storage*, Tensor>> casts_;
+    std::unordered_map<const Storage*, std::size_t> index_;
+};
+
 /// Owns everything that one shadow run makes: storages, nodes, layouts, grad mode, autocast, checkpoint frames, the trace.
 /// One thread a run; runs share nothing. Errors: Overflow when a size leaves 63 bits, TraceTooLong beyond `event_limit`.
 class Run {
@@ -108,7 +131,7 @@ class Run {
     bool in_backward = false;
 
     /// Cast caches, cuBLAS handles and hooks; the scopes below and the ops use them.
-    std::unordered_map<const Storage*, Tensor> autocast_cache;
+    CastCache autocast_cache;
     bool cublas_forward = false, cublas_backward = false;  // the handle's workspace exists on that thread
     struct Hook {
         Frame* frame = nullptr;

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <string>
+
+#include "shadow/run.hpp"
+#include "trainers/torch/play.hpp"
+#include "vram/device/usage.hpp"
+#include "vram/job/job.hpp"
+#include "vram/profile/catalogue.hpp"
+
+/// Jobs of the plain loop over every profile, for laws that hold for all of them.
+namespace vram::laws {
+
+enum class Kind { lora, lora_autocast, full, call };
+inline const char* to_text(Kind kind) {
+    switch (kind) {
+        case Kind::lora: return "lora";
+        case Kind::lora_autocast: return "lora under autocast";
+        case Kind::full: return "full";
+        case Kind::call: return "call";
+    }
+    return "?";
+}
+
+inline const profile::Catalogue& catalogue() {
+    static const profile::Catalogue all = *profile::Catalogue::built_in();
+    return all;
+}
+
+/// The smallest job of a kind that the profile allows, scaled by `scale` along each side.
+inline job::Job job_of(const profile::ModelProfile& profile, Kind kind, bool checkpointing, std::int64_t count = 1, std::int64_t scale = 1) {
+    job::Job job;
+    job.trainer = "torch";
+    job.model = profile.id;
+    job.component = profile.kind != profile::ModelKind::denoiser;
+    job.text_tokens = profile.defaults.text_tokens;
+    job::Batch batch;
+    if (profile.defaults.width > 0) batch.width = batch.height = 256 * scale;
+    batch.frames = profile.frame_step > 0 ? profile.frame_step + 1 : 1;
+    batch.count = count;
+    if (kind == Kind::call) {
+        job::Call call;
+        call.batch = batch;
+        if (profile.kind == profile::ModelKind::vae) call.operation = job::Call::Operation::decode;
+        job.work = call;
+        return job;
+    }
+    job::Training training;
+    training.batches = {batch};
+    training.gradient_checkpointing = checkpointing;
+    if (kind == Kind::full) {
+        training.method = job::FullFinetune{};
+    } else {
+        job::Lora lora;
+        lora.rank = 8;
+        lora.targets = {"blocks"};
+        lora.dtype = kind == Kind::lora_autocast ? Dtype::f32 : Dtype::bf16;
+        training.method = lora;
+        training.autocast = {kind == Kind::lora_autocast, Dtype::bf16};
+    }
+    training.optimizer = job::AdamW{};
+    job.work = training;
+    return job;
+}
+
+struct Played {
+    shadow::Trace trace;
+    run::Facts facts;
+    device::Usage usage;
+};
+
+inline Played play(const job::Job& job, bool memo = true) {
+    Played out;
+    shadow::Run run({}, memo);
+    out.facts = trainers::torch::play(job, catalogue(), run);
+    out.trace = run.trace;
+    out.usage = device::sum(out.trace);
+    return out;
+}
+
+}  // namespace vram::laws
