@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace vram::python {
+
+// One file each: register_<concept>.cpp.
+void register_cli(pybind11::module_& m);
+
+}  // namespace vram::python
