@@ -1,7 +1,7 @@
 #include "vram/report/check.hpp"
 
 #include <algorithm>
-#include <memory>
+#include <utility>
 
 #include "report/kernels.hpp"
 #include "report/opened.hpp"
@@ -104,6 +104,9 @@ Report check_opened(const Opened& opened, const CheckOptions& options, const pro
 }  // namespace
 
 Report refused(std::string source, Diagnostics complaints) {
+    const auto at = [](const Diagnostic& d) { return std::pair(d.place.line, d.place.column); };
+    std::stable_sort(complaints.begin(), complaints.end(),
+                     [&](const Diagnostic& a, const Diagnostic& b) { return at(a) < at(b); });
     Report report;
     report.job.source = std::move(source);
     const auto first = std::find_if(complaints.begin(), complaints.end(),

@@ -10,23 +10,30 @@ using shadow::MarkKind;
 using shadow::Trace;
 
 /// Fills in the range; the usage is there.
-Need ranged(device::Usage usage, Bytes band, const Card& card) {
-    Need need{std::move(usage), band, 0, 0, false};
+Need ranged(device::Usage usage, std::vector<Bytes> bands, const Card& card) {
+    Need need{std::move(usage), std::move(bands), 0, 0, false};
     need.device_low = need.usage.reserved_peak + card.outside_low();
-    need.device_high = need.usage.reserved_peak + band + card.outside_high();
+    need.device_high = need.usage.reserved_peak + need.band() + card.outside_high();
     need.squeezed = need.usage.retries > 0;
     return need;
 }
 
+Bytes band_of(Bytes largest, const device::AllocatorConfig& config) {
+    if (largest == 0) return 0;
+    const Bytes band = device::round_size(largest, config);
+    return config.expandable_segments ? std::min(band, config.large_segment_size) : band;
+}
+
 }  // namespace
 
-Bytes reserved_band(const Trace& trace, const device::AllocatorConfig& config) {
+std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorConfig& config) {
     struct Birth {
         Bytes bytes;
         std::int32_t phase;
     };
     std::vector<Birth> births(static_cast<std::size_t>(trace.slots), {0, -1});
-    std::int32_t phase = -1, phases = 0;
+    std::vector<Bytes> bands;
+    std::int32_t phase = -1;
     Bytes largest = 0;
     for (const shadow::Event& event : trace.events) {
         const auto slot = static_cast<std::size_t>(event.slot);
@@ -38,26 +45,27 @@ Bytes reserved_band(const Trace& trace, const device::AllocatorConfig& config) {
                 break;
             case EventKind::retag: break;
             case EventKind::mark:
-                if (trace.marks[slot].kind == MarkKind::phase_begin) phase = phases++;
-                if (trace.marks[slot].kind == MarkKind::phase_end) phase = -1;
+                if (trace.marks[slot].kind == MarkKind::phase_begin) phase = static_cast<std::int32_t>(bands.size());
+                if (trace.marks[slot].kind == MarkKind::phase_end) {
+                    bands.push_back(band_of(largest, config));
+                    phase = -1;
+                }
                 break;
         }
     }
-    if (largest == 0) return 0;
-    const Bytes band = device::round_size(largest, config);
-    return config.expandable_segments ? std::min(band, config.large_segment_size) : band;
+    return bands;
 }
 
 Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card) {
-    const Bytes band = reserved_band(trace, config);
-    Need unlimited = ranged(device::replay(trace, config), band, card);
+    const std::vector<Bytes> bands = reserved_bands(trace, config);
+    Need unlimited = ranged(device::replay(trace, config), bands, card);
     if (unlimited.device_high <= card.line.usable()) return unlimited;
     // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
     for (const Bytes limit :
-         {card.line.usable() - card.outside_high() - band, card.line.usable_high() - card.outside_low()}) {
+         {card.line.usable() - card.outside_high() - unlimited.band(), card.line.usable_high() - card.outside_low()}) {
         if (limit <= 0) continue;
         device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
-        if (!usage.failure) return ranged(std::move(usage), band, card);
+        if (!usage.failure) return ranged(std::move(usage), bands, card);
     }
     return unlimited;
 }

@@ -6,21 +6,22 @@
 
 namespace vram::report {
 
-/// How far `reserved` may lie above its replay: the largest block that is born and dies within one phase, as the
-/// allocator rounds it; with expandable segments at most one page of them, as they do not fragment.
+/// How far `reserved` may lie above its replay, by phase: the largest block so far that was born and died within one
+/// phase, as the allocator rounds it. With expandable segments at most one page of them, as a hole of theirs is never
+/// larger than that; this half of the rule is not measured.
 ///
-/// The one place of this rule. Source: replays of recorded steps met 12 measured trainings of two video models (A100,
-/// reserved) within 1.4 %; what they missed is in which order large transients of unlike sizes found a hole (design.md
-/// §4). The real order of frees between streams and threads can cost one more segment of the largest kind, and no
-/// replay says when.
-[[nodiscard]] Bytes reserved_band(const shadow::Trace& trace, const device::AllocatorConfig& config);
+/// The one place of this rule; `device_high` includes the band, `device_low` does not. Source: design.md §4: replays of
+/// recorded steps met 12 measured trainings of two video models (A100, reserved) within 1.4 %, which one largest
+/// transient covers.
+[[nodiscard]] std::vector<Bytes> reserved_bands(const shadow::Trace& trace, const device::AllocatorConfig& config);
 
 /// What a job needs on a card.
 struct Need {
     device::Usage usage;
-    Bytes band = 0;
+    std::vector<Bytes> bands;               // by phase of the usage
     Bytes device_low = 0, device_high = 0;  // reserved and what stands beside it; `band` is in the high end only
-    bool squeezed = false;                  // fits only since cached memory goes back to the card
+    [[nodiscard]] Bytes band() const { return bands.empty() ? 0 : bands.back(); }  // of the run
+    bool squeezed = false;  // fits only since cached memory goes back to the card
 };
 
 /// Replays without a limit; where that exceeds the card, with its limit, as torch gives cached memory back before it

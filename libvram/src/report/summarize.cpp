@@ -29,7 +29,7 @@ std::string deciding_stage(const PhaseUsage& phase) {
 /// reserved memory alone would fit and what stands beside it does not; else `reserved`.
 Counter deciding_counter(const Need& need, const GpuLine& gpu, Verdict verdict) {
     if (need.squeezed) return Counter::allocated;
-    if (verdict != Verdict::fits && need.usage.reserved_peak + need.band <= gpu.usable()) return Counter::device;
+    if (verdict != Verdict::fits && need.usage.reserved_peak + need.band() <= gpu.usable()) return Counter::device;
     return Counter::reserved;
 }
 
@@ -46,14 +46,14 @@ std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, con
     if (moment.rounding != 0)
         parts.push_back({"allocator", Category::rounding, moment.rounding, moment.rounding, "replayed"});
     const Bytes unallocated = need.usage.reserved_peak - moment.allocated;
-    parts.push_back({"allocator", Category::unallocated, unallocated, unallocated + need.band,
+    parts.push_back({"allocator", Category::unallocated, unallocated, unallocated + need.band(),
                      "replayed; high: one largest transient more"});
     for (const device::OutsidePart& part : card.outside)
         parts.push_back({"cuda", part.category, part.low, part.high, part.source});
     return parts;
 }
 
-Phase phase_of(const PhaseUsage& usage, const run::Facts& facts, const Need& need, const Card& card) {
+Phase phase_of(const PhaseUsage& usage, Bytes band, const run::Facts& facts, const Card& card) {
     Phase phase;
     phase.name = usage.name;
     for (const run::PhaseFacts& fact : facts.phases) {
@@ -70,7 +70,7 @@ Phase phase_of(const PhaseUsage& usage, const run::Facts& facts, const Need& nee
     phase.reserved_peak = usage.reserved_peak;
     phase.device_peak = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
     phase.verdict = verdict_of(usage.reserved_peak + card.outside_low(),
-                               usage.reserved_peak + need.band + card.outside_high(), card.line);
+                               usage.reserved_peak + band + card.outside_high(), card.line);
     for (const device::Span& stage : usage.stages)
         phase.stages.push_back(
             {stage.name, stage.tensors_peak, stage.tensors_end, stage.allocated_peak, stage.reserved_peak});
@@ -165,7 +165,8 @@ Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Tra
     peak.device_low = need.device_low;
     peak.device_high = need.device_high;
     report.peak = std::move(peak);
-    for (const PhaseUsage& phase : usage.phases) report.phases.push_back(phase_of(phase, facts, need, card));
+    for (std::size_t i = 0; i < usage.phases.size(); ++i)
+        report.phases.push_back(phase_of(usage.phases[i], need.bands[i], facts, card));
     report.breakdown = breakdown_of(trace, need, card, deciding);
     report.reason = reason_of(report);
     report.risk = risk_of(report, need, job);

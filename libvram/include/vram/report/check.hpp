@@ -41,7 +41,7 @@ struct CheckOptions {
 [[nodiscard]] Report check(std::string_view text, std::string file_name, const CheckOptions& options,
                            const profile::Catalogue& catalogue);
 
-/// The report about what was not estimated: cannot_say, with these complaints.
+/// The report about what was not estimated: cannot_say, with these complaints in the order of the file.
 [[nodiscard]] Report refused(std::string source, Diagnostics complaints);
 
 /// The event list of the played job as JSON, to be laid beside a recording of PyTorch (tests/reference/compare.py):

@@ -151,7 +151,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     std::int64_t batch_size = fields.integer("batch_size", batch_sizes, 1);
     if (trains) {
         io::Fields train = fields.map("train");
-        training = read_training(train, job.dtype);
+        training = train.is_absent() ? job::Training{} : read_training(train, job.dtype);
         batch_size = train.integer("batch_size", batch_sizes, 1);
         train.finish();
     }

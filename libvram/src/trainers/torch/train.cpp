@@ -78,7 +78,12 @@ std::vector<std::string> read_targets(io::Fields& train) {
 constexpr std::string_view adapter_keys[] = {"rank", "alpha", "factor", "conv_rank", "targets", "adapter_dtype"};
 
 job::Method read_method(io::Fields& train, Dtype dtype) {
-    const MethodName name = train.choice("method", methods, io::required);
+    std::optional<MethodName> name = train.choice("method", methods);
+    if (!train.has("method")) (void)train.require("method");
+    if (!name) {  // complained about; then nothing is known about the keys that hang on it
+        train.ignore(adapter_keys);
+        return job::FullFinetune{};
+    }
     if (name == MethodName::full) {
         for (std::string_view key : adapter_keys)
             if (train.has(key))

@@ -1,0 +1,173 @@
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "run.hpp"
+
+using namespace vram;
+
+namespace {
+
+struct Said {
+    int code = 0;
+    std::string out, err;
+};
+
+Said say(const std::vector<std::string>& args) {
+    std::ostringstream out, err;
+    Said said;
+    said.code = cli::run(args, out, err);
+    said.out = out.str();
+    said.err = err.str();
+    return said;
+}
+
+/// A job file that goes with the test.
+class JobFile {
+  public:
+    explicit JobFile(const std::string& rest = {})
+        : path_(std::filesystem::temp_directory_path() / ("vramest_cli_" + std::to_string(counter++) + ".yaml")) {
+        std::ofstream(path_) << "vramest: 1\ntrainer: torch\nmodel: flux1_dev\ndata: {resolution: 256}\n" << rest;
+    }
+    ~JobFile() { std::filesystem::remove(path_); }
+    JobFile(const JobFile&) = delete;
+    JobFile& operator=(const JobFile&) = delete;
+    [[nodiscard]] std::string path() const { return path_.string(); }
+
+  private:
+    static inline int counter = 0;
+    std::filesystem::path path_;
+};
+
+/// Every key of a value has a place in the schema.
+void check_keys(const nlohmann::json& value, const nlohmann::json& schema, const nlohmann::json& defs,
+                const std::string& where) {
+    CAPTURE(where);
+    if (schema.contains("$ref")) {
+        const std::string name = schema.at("$ref").get<std::string>().substr(std::string("#/$defs/").size());
+        check_keys(value, defs.at(name), defs, where);
+        return;
+    }
+    if (value.is_array() && schema.contains("items"))
+        for (const nlohmann::json& item : value) check_keys(item, schema.at("items"), defs, where + "[]");
+    if (!value.is_object() || !schema.contains("properties")) return;
+    for (const auto& [key, member] : value.items()) {
+        CAPTURE(key);
+        REQUIRE(schema.at("properties").contains(key));
+        check_keys(member, schema.at("properties").at(key), defs, where + "." + key);
+    }
+    for (const auto& key : schema.value("required", nlohmann::json::array()))
+        CHECK(value.contains(key.get<std::string>()));
+}
+
+}  // namespace
+
+TEST_CASE("exit codes tell the verdict") {
+    struct Case {
+        const char* why;
+        std::vector<std::string> options;
+        int code;
+    };
+    const JobFile job;
+    for (const Case& c : {
+             Case{"it fits", {"--gpu", "rtx-5090"}, 0},
+             Case{"it fits by capacity", {"--capacity", "80GiB"}, 0},
+             Case{"it does not fit", {"--gpu", "rtx-3070"}, 1},
+             Case{"tight is 0", {"--capacity", "23 GiB"}, 0},
+             Case{"tight is 1 if strict", {"--capacity", "23 GiB", "--strict"}, 1},
+             Case{"an unknown card", {"--gpu", "rtx-9999"}, 2},
+         }) {
+        CAPTURE(c.why);
+        std::vector<std::string> args{"check", job.path()};
+        args.insert(args.end(), c.options.begin(), c.options.end());
+        const Said said = say(args);
+        CAPTURE(said.out);
+        CHECK(said.code == c.code);
+        CHECK(said.err.empty() == (c.code != 2));
+    }
+}
+
+TEST_CASE("flags reach the job") {
+    const JobFile job("train: {method: lora, rank: 4}\n");
+    const Said said = say({"check", job.path(), "--json", "--set", "train.rank=8", "--set", "data.buckets=[[256, 512]]",
+                           "--set", "data.resolution=256", "--gpu", "h200"});
+    CHECK(said.code == 2);  // a bucket and a resolution
+    const Said right = say({"check", job.path(), "--json", "--set", "train.rank=8", "--set=train.ema=true", "--gpu",
+                            "h200", "--os", "windows", "--other-processes", "2GiB", "--alloc-conf",
+                            "max_split_size_mb:128,roundup_power2_divisions:4"});
+    CAPTURE(right.err);
+    REQUIRE(right.code == 0);
+    const nlohmann::json report = nlohmann::json::parse(right.out);
+    CHECK(report.at("job").at("resolved").at("train.rank") == "8");
+    CHECK(report.at("job").at("resolved").at("train.ema") == "true");
+    CHECK(report.at("job").at("resolved").at("environment.os") == "windows");
+    CHECK(report.at("gpu").at("other_processes") == 2147483648);
+}
+
+TEST_CASE("a wrong word is answered with the right one") {
+    struct Case {
+        std::vector<std::string> args;
+        const char* err;
+    };
+    for (const Case& c : {
+             Case{{"chekc", "job.yaml"}, "unknown verb chekc; did you mean check?\n"},
+             Case{{"check", "job.yaml", "--stirct"}, "unknown option --stirct; did you mean --strict?\n"},
+             Case{{"check", "job.yaml", "--capcity=4GiB"}, "unknown option --capcity; did you mean --capacity?\n"},
+             Case{{"check"}, "a FILE is due; - reads standard input\n"},
+             Case{{"check", "a.yaml", "b.yaml"}, "unexpected argument b.yaml\n"},
+             Case{{"--versoin"}, "unknown option --versoin; did you mean --version?\n"},
+             Case{{"check", "a.yaml", "--gpu"}, "--gpu: 1 required TEXT missing\n"},
+         }) {
+        CAPTURE(c.err);
+        const Said said = say(c.args);
+        CHECK(said.code == 2);
+        CHECK(said.out.empty());
+        CHECK(said.err == c.err);
+    }
+}
+
+TEST_CASE("with --json the command line's own mistakes are a report too") {
+    const Said said = say({"check", "--json", "--gqu", "x"});
+    CHECK(said.code == 2);
+    const nlohmann::json report = nlohmann::json::parse(said.out);
+    CHECK(report.at("verdict") == "cannot_say");
+    CHECK(report.at("peak").is_null());
+    CHECK(report.at("diagnostics").at(0).at("problem") == "unknown_option");
+    CHECK(report.at("diagnostics").at(0).at("nearest") == "--gpu");
+}
+
+TEST_CASE("help, version and lists") {
+    CHECK(say({}).code == 0);
+    CHECK(say({"--help"}).out.find("check") != std::string::npos);
+    CHECK(say({"check", "--help"}).out.find("--capacity") != std::string::npos);
+    CHECK(say({"--version"}).out == "vramest 0.1.0\n");
+    CHECK(say({"models"}).out.find("flux1_dev") != std::string::npos);
+    CHECK(say({"gpus"}).out.find("rtx-4090") != std::string::npos);
+    CHECK(say({"trainers"}).out.find("torch") != std::string::npos);
+    for (const char* verb : {"models", "gpus", "trainers"}) {
+        CAPTURE(verb);
+        CHECK(nlohmann::json::parse(say({verb, "--json"}).out).size() > 0);
+    }
+}
+
+TEST_CASE("the schema has a place for every key of a report") {
+    const nlohmann::json schema = nlohmann::json::parse(say({"schema"}).out);
+    const JobFile job("train: {method: lora, rank: 4, gradient_checkpointing: true}\n");
+    const nlohmann::json& defs = schema.at("$defs");
+    check_keys(nlohmann::json::parse(say({"check", job.path(), "--gpu", "h200", "--json"}).out), defs.at("report"),
+               defs, "report");
+    check_keys(nlohmann::json::parse(say({"check", "no such file", "--json"}).out), defs.at("report"), defs, "report");
+}
+
+TEST_CASE("trace writes the events where it is told") {
+    const JobFile job;
+    const std::string out = job.path() + ".json";
+    CHECK(say({"trace", job.path(), "--out", out}).code == 0);
+    std::ifstream stream(out);
+    CHECK(nlohmann::json::parse(stream).at("events").size() > 100);
+    std::filesystem::remove(out);
+    CHECK(say({"trace", job.path(), "--out", "/no/such/folder/x.json"}).code == 2);
+}
