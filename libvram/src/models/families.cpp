@@ -8,7 +8,9 @@ namespace vram::models {
 std::span<const Family> families() {
     static constexpr std::array list{
         Family{"autoencoder_kl", autoencoder_kl::build},
+        Family{"clip_text", clip_text::build},
         Family{"flux", flux::build},
+        Family{"t5", t5::build},
     };
     return list;
 }

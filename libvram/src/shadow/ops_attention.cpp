@@ -177,9 +177,10 @@ Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
 }  // namespace
 
 Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool) {
-    Tensor mask = mask_in;
-    if (mask.defined() && mask.dtype() != Dtype::boolean) mask = autocast_lower(mask_in);
-    Tensor v = autocast_lower(v_in), k = autocast_lower(k_in), q = autocast_lower(q_in);
+    const Tensor held_q = std::move(q_in), held_k = std::move(k_in), held_v = std::move(v_in), held_mask = std::move(mask_in);
+    Tensor mask = held_mask;
+    if (mask.defined() && mask.dtype() != Dtype::boolean) mask = autocast_lower(held_mask);
+    Tensor v = autocast_lower(held_v), k = autocast_lower(held_k), q = autocast_lower(held_q);
     Run& run = q.run();
     const std::int64_t head = q.size(-1);
     switch (choose(run, q, k, v, mask.defined())) {

@@ -90,7 +90,8 @@ void pad_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 }  // namespace
 
 Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
-    Tensor bias = autocast_lower(bias_in), weight = autocast_lower(weight_in), x = autocast_lower(x_in);
+    const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
+    Tensor bias = autocast_lower(held_bias), weight = autocast_lower(held_weight), x = autocast_lower(held_x);
     Run& run = x.run();
     if (x.size(1) != weight.size(1) * how.groups) throw std::logic_error("conv: the input's channels do not fit the weight");
     run.op = Op::conv;
@@ -119,7 +120,8 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
 }
 
 Tensor upsample_nearest_to(Tensor x_in, const Dims& spatial) {
-    Tensor x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
     Run& run = x.run();
     run.op = Op::upsample;
     NodeRef node = run.record(Op::upsample, upsample_backward, {&x});

@@ -244,11 +244,13 @@ Tensor neg(Tensor x_in) {
     return unary(x, Op::neg, Keeps::nothing, neg_backward);
 }
 Tensor exp(Tensor x_in) {
-    Tensor x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
     return unary(x, Op::exp, Keeps::output, times_saved_backward, with_number(x.dtype(), true));
 }
 Tensor log(Tensor x_in) {
-    Tensor x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
     return unary(x, Op::log, Keeps::input, times_saved_backward, with_number(x.dtype(), true));
 }
 Tensor sin(Tensor x_in) {
@@ -260,19 +262,23 @@ Tensor cos(Tensor x_in) {
     return unary(x, Op::cos, Keeps::input, cos_backward, with_number(x.dtype(), true));
 }
 Tensor pow_scalar(Tensor x_in) {
-    Tensor x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
     return unary(x, Op::pow, Keeps::input, pow_backward);
 }
 Tensor scalar_pow(Tensor x_in) {
-    Tensor x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
     return unary(x, Op::pow, Keeps::output, times_saved_backward, with_number(x.dtype(), true));
 }
 Tensor rsqrt(Tensor x_in) {
-    Tensor x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
     return unary(x, Op::rsqrt, Keeps::output, rsqrt_backward);
 }
 Tensor reciprocal(Tensor x_in) {
-    Tensor x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
     return unary(x, Op::div, Keeps::output, reciprocal_backward, with_number(x.dtype(), true));
 }
 // Tensor.__rtruediv__ is Python, so x is held through both.

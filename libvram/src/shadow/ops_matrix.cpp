@@ -67,9 +67,10 @@ Tensor bmm(Tensor a_in, Tensor b_in) {
 }  // namespace
 
 Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
-    Tensor bias = autocast_lower(bias_in);  // the last argument first, see autocast_lower
-    Tensor weight = autocast_lower(weight_in);
-    Tensor x = autocast_lower(x_in);
+    const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
+    Tensor bias = autocast_lower(held_bias);  // the last argument first, see autocast_lower
+    Tensor weight = autocast_lower(held_weight);
+    Tensor x = autocast_lower(held_x);
     Run& run = x.run();
     if (x.size(-1) != weight.size(1)) throw std::logic_error("linear: the input's last dimension is not in_features");
     Dims sizes = x.sizes();
@@ -105,8 +106,9 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
 }
 
 Tensor matmul(Tensor a_in, Tensor b_in) {
-    Tensor b = autocast_lower(b_in);
-    Tensor a = autocast_lower(a_in);
+    const Tensor held_a = std::move(a_in), held_b = std::move(b_in);
+    Tensor b = autocast_lower(held_b);
+    Tensor a = autocast_lower(held_a);
     if (a.rank() < 2 || b.rank() < 2) throw std::logic_error("matmul: of vectors");
     if (b.rank() == 2) return linear(std::move(a), transpose(std::move(b), 0, 1), {});
     // Batches that broadcast are expanded, then folded into one dimension: copies where strides do not allow a view.

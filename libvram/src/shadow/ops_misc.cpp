@@ -136,7 +136,8 @@ Tensor sum_to(Tensor x_in, const Dims& sizes) {
 }
 
 Tensor softmax(Tensor x_in, std::optional<Dtype> dtype) {
-    Tensor x = dtype && *dtype != x_in.dtype() ? to(x_in, *dtype) : autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in);
+    Tensor x = dtype && *dtype != held_x.dtype() ? to(held_x, *dtype) : autocast_fp32(held_x);
     Run& run = x.run();
     run.op = Op::softmax;
     NodeRef node = run.record(Op::softmax, softmax_backward, {&x});
@@ -235,7 +236,8 @@ Tensor repeat(Tensor x_in, Dims times) {
 Tensor arange(Run& run, std::int64_t count, Dtype dtype) { return run.empty({count}, dtype, Op::arange); }
 
 Tensor mse_loss(Tensor input_in, Tensor target_in) {
-    Tensor target = autocast_fp32(target_in), input = autocast_fp32(input_in);
+    const Tensor held_input = std::move(input_in), held_target = std::move(target_in);
+    Tensor target = autocast_fp32(held_target), input = autocast_fp32(held_input);
     Run& run = input.run();
     run.op = Op::mse_loss;
     NodeRef node = run.record(Op::mse_loss, mse_backward, {&input, &target});

@@ -58,7 +58,8 @@ void save_optional(Run& run, Node& node, const Tensor& tensor) {
 }  // namespace
 
 Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
-    Tensor bias = autocast_fp32(bias_in), weight = autocast_fp32(weight_in), x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
+    Tensor bias = autocast_fp32(held_bias), weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();
     run.op = Op::layer_norm;
     NodeRef node = run.record(Op::layer_norm, layer_norm_backward, {&x, &weight, &bias});
@@ -81,7 +82,8 @@ Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
 }
 
 Tensor rms_norm(Tensor x_in, Tensor weight_in) {
-    Tensor weight = autocast_fp32(weight_in), x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in);
+    Tensor weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();
     run.op = Op::rms_norm;
     NodeRef node = run.record(Op::rms_norm, rms_norm_backward, {&x, &weight});
@@ -98,7 +100,8 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
 }
 
 Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bias_in) {
-    Tensor bias = autocast_fp32(bias_in), weight = autocast_fp32(weight_in), x = autocast_fp32(x_in);
+    const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
+    Tensor bias = autocast_fp32(held_bias), weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();
     x = contiguous(std::move(x));  // on CUDA whatever the memory format: native/group_norm.cpp
     run.op = Op::group_norm;

@@ -1,0 +1,175 @@
+// Mirrors CLIPTextModel (transformers 5.24.0, models/clip/modeling_clip.py): CLIP-L, OpenCLIP H and bigG.
+#include <deque>
+
+#include "models/families.hpp"
+
+namespace vram::models::clip_text {
+namespace {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Block;
+using nn::LayerNorm;
+using nn::Linear;
+
+struct Sizes {
+    std::int64_t hidden, intermediate, heads;
+    bool quick_gelu;
+};
+
+/// args: hidden_states [B, T, D], mask or undefined → hidden_states
+class CLIPEncoderLayer : public Block {
+  public:
+    CLIPEncoderLayer(const Builder& parent, const Sizes& sizes) : CLIPEncoderLayer(parent.block(*this), sizes, 0) {}
+
+    [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        Tensor hidden_states = args[0];
+        Tensor residual = hidden_states;
+        hidden_states = layer_norm1(hidden_states);
+        hidden_states = self_attn(hidden_states, args[1]);
+        hidden_states = add(residual, hidden_states);
+        residual = hidden_states;
+        hidden_states = layer_norm2(hidden_states);
+        hidden_states = mlp(hidden_states);
+        hidden_states = add(residual, hidden_states);
+        return {hidden_states};
+    }
+
+  private:
+    CLIPEncoderLayer(const Builder& builder, const Sizes& sizes, int)
+        : sizes_(sizes),
+          k_proj(builder["self_attn"].linear("k_proj", sizes.hidden, sizes.hidden)),
+          v_proj(builder["self_attn"].linear("v_proj", sizes.hidden, sizes.hidden)),
+          q_proj(builder["self_attn"].linear("q_proj", sizes.hidden, sizes.hidden)),
+          out_proj(builder["self_attn"].linear("out_proj", sizes.hidden, sizes.hidden)),
+          layer_norm1(builder.layer_norm("layer_norm1", sizes.hidden)),
+          fc1(builder["mlp"].linear("fc1", sizes.hidden, sizes.intermediate)),
+          fc2(builder["mlp"].linear("fc2", sizes.intermediate, sizes.hidden)),
+          layer_norm2(builder.layer_norm("layer_norm2", sizes.hidden)) {
+        builder.finish(*this, "CLIPEncoderLayer", {sizes.heads, sizes.quick_gelu});
+    }
+
+    [[nodiscard]] Tensor self_attn(Tensor argument, const Tensor& mask) const {
+        const Tensor hidden_states = std::move(argument);
+        const Dims shape{hidden_states.size(0), hidden_states.size(1), sizes_.heads, -1};
+        Tensor queries = q_proj(hidden_states);
+        Tensor keys = k_proj(hidden_states);
+        Tensor values = v_proj(hidden_states);
+        queries = transpose(view(queries, shape), 1, 2);
+        keys = transpose(view(keys, shape), 1, 2);
+        values = transpose(view(values, shape), 1, 2);
+        Tensor attn_output = scaled_dot_product_attention(queries, keys, values, mask, !mask.defined());
+        attn_output = contiguous(transpose(attn_output, 1, 2));
+        attn_output = reshape(attn_output, {hidden_states.size(0), hidden_states.size(1), -1});
+        attn_output = out_proj(attn_output);
+        return attn_output;
+    }
+
+    [[nodiscard]] Tensor mlp(Tensor argument) const {
+        const Tensor held = std::move(argument);
+        Tensor hidden_states = fc1(held);
+        hidden_states = sizes_.quick_gelu ? quick_gelu(hidden_states) : gelu(hidden_states);
+        hidden_states = fc2(hidden_states);
+        return hidden_states;
+    }
+
+    // input * sigmoid(1.702 * input)
+    static Tensor quick_gelu(const Tensor& input) { return mul(input, sigmoid(mul_scalar(input))); }
+
+    Sizes sizes_;
+    Linear k_proj, v_proj, q_proj, out_proj;
+    LayerNorm layer_norm1;
+    Linear fc1, fc2;
+    LayerNorm layer_norm2;
+};
+
+class CLIPTextModel : public Model {
+  public:
+    CLIPTextModel(const Builder& builder, const profile::Config& config)
+        : sizes_{config.integer("hidden_size"), config.integer("intermediate_size"), config.integer("num_attention_heads"),
+                 config.text("hidden_act") == "quick_gelu"},
+          projection_dim_(config.integer("projection_dim", 0)),
+          eos_is_argmax_(config.integer("eos_token_id") == 2) {
+        const std::int64_t positions = config.integer("max_position_embeddings");
+        const Builder embeddings = builder["embeddings"];
+        token_embedding = embeddings.embedding("token_embedding", config.integer("vocab_size"), sizes_.hidden);
+        position_embedding = embeddings.embedding("position_embedding", positions, sizes_.hidden);
+        position_ids = &embeddings.buffer("position_ids", {1, positions}, Dtype::i64);
+        for (std::int64_t i = 0; i < config.integer("num_hidden_layers"); ++i) layers.emplace_back(builder["encoder"]["layers"][i], sizes_);
+        final_layer_norm = builder.layer_norm("final_layer_norm", sizes_.hidden);
+        if (projection_dim_ > 0) text_projection = builder.linear("text_projection", sizes_.hidden, projection_dim_, false);
+    }
+
+    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
+        std::vector<Value> out{{"input_ids", {request.batch, request.text_tokens}, Dtype::i64}};
+        if (request.attention_mask) out.push_back({"attention_mask", {request.batch, request.text_tokens}, Dtype::i64});
+        return out;
+    }
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
+        return {{request.batch, request.text_tokens, sizes_.hidden}};
+    }
+
+    /// {last_hidden_state, pooler_output or text_embeds, hidden states of every layer if asked}
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
+        Run& run = args[0].run();
+        const Tensor& input_ids = args[0];
+        Tensor hidden_states;
+        {
+            const Tensor inputs_embeds = token_embedding(input_ids);
+            const Tensor position_embeddings = position_embedding(slice(position_ids->value, 1, 0, request.text_tokens));
+            hidden_states = add(inputs_embeds, position_embeddings);
+        }
+        Tensor attention_mask;
+        if (request.attention_mask) {
+            // create_causal_mask: causal and padding, [B, 1, T, T] bool
+            const Tensor kept = to(args[1], Dtype::boolean);
+            attention_mask = run.empty({request.batch, 1, request.text_tokens, request.text_tokens}, Dtype::boolean, Op::bitwise);
+        }
+        Tensors all;
+        const Caller call(run, gradient_checkpointing);
+        Tensor layer_states = hidden_states;
+        for (const CLIPEncoderLayer& layer : layers) {
+            if (request.all_hidden_states) all.push_back(layer_states);
+            layer_states = call(layer, {layer_states, attention_mask})[0];
+        }
+        if (request.all_hidden_states) all.push_back(layer_states);
+        Tensor last_hidden_state = final_layer_norm(layer_states);
+        Tensor pooled_output = pool(last_hidden_state, input_ids);
+        if (projection_dim_ > 0) pooled_output = text_projection(pooled_output);
+        all.push_back(last_hidden_state);
+        all.push_back(pooled_output);
+        return all;
+    }
+
+  private:
+    // The features of the end token: an index by (arange, argmax).
+    [[nodiscard]] Tensor pool(const Tensor& last_hidden_state, const Tensor& input_ids) const {
+        Run& run = input_ids.run();
+        const std::int64_t batch = input_ids.size(0);
+        const Tensor rows = arange(run, batch, Dtype::i64);
+        Tensor ids = to(input_ids, Dtype::i32);
+        if (!eos_is_argmax_) {
+            ids = compare_scalar(std::move(ids));
+            ids = to(std::move(ids), Dtype::i32);
+        }
+        const Tensor places = run.empty({batch}, Dtype::i64, Op::index);  // argmax
+        ids = Tensor();
+        return run.empty({batch, last_hidden_state.size(2)}, last_hidden_state.dtype(), Op::index);
+    }
+
+    Sizes sizes_;
+    std::int64_t projection_dim_;
+    bool eos_is_argmax_;
+    nn::Embedding token_embedding, position_embedding;
+    nn::Parameter* position_ids = nullptr;
+    std::deque<CLIPEncoderLayer> layers;
+    LayerNorm final_layer_norm;
+    Linear text_projection;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return std::make_unique<CLIPTextModel>(Builder(weights), profile.config);
+}
+
+}  // namespace vram::models::clip_text
