@@ -1,3 +1,6 @@
+#include "trainers/ai_toolkit/config.hpp"
+#include "trainers/ai_toolkit/play.hpp"
+#include "trainers/ai_toolkit/resolve.hpp"
 #include "trainers/torch/play.hpp"
 #include "trainers/torch/resolve.hpp"
 #include "trainers/trainer.hpp"
@@ -8,6 +11,8 @@ std::span<const Trainer> trainers() {
     static constexpr Trainer all[] = {
         {"torch", "a plain loop in PyTorch 2.13, diffusers 0.42.1 and PEFT 0.21.2 (job-file.md §2)", torch::recognises,
          torch::resolve, torch::play},
+        {"ai-toolkit", "ai-toolkit 0.12.26 (27a03a91, 2026-08-21)", ai_toolkit::recognises, ai_toolkit::resolve,
+         ai_toolkit::play},
     };
     return all;
 }

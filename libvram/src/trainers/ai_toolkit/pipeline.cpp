@@ -173,13 +173,12 @@ Tensor Pipeline::encode_images(Tensor image_list_in, const job::Batch& batch) {
     const Tensor images = run.empty_like(image_list, Op::stack);  // torch.stack of the items
     Tensor latents;
     {
-        const Tensors distribution = vae->forward({images}, request);  // parameters, …, std
-        const Tensor& parameters = distribution[0];
-        const shadow::Dims half{parameters.size(0), parameters.size(1) / 2, parameters.size(2), parameters.size(3)};
+        const Tensors distribution = vae->forward({images}, request);
+        const Tensor &mean = distribution[1], &std = distribution[3];
         // DiagonalGaussianDistribution.sample: mean + std * randn.
-        const Tensor sample = run.empty(half, parameters.dtype(), Op::noise);
-        const Tensor spread = run.empty(half, parameters.dtype(), Op::mul);
-        latents = run.empty(half, parameters.dtype(), Op::add);
+        const Tensor noise = run.empty(mean.sizes(), mean.dtype(), Op::noise);
+        Tensor spread = shadow::mul(std, noise);
+        latents = shadow::add(mean, std::move(spread));
     }
     Tensor shifted = shadow::add_scalar(latents);
     latents = shadow::mul_scalar(std::move(shifted));

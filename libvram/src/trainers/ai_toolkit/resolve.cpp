@@ -215,6 +215,15 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config);
     job.sampling = sampling_of(config);
+    for (const std::string* part : {&job.pipeline.vae, &job.pipeline.text_encoders[0], &job.pipeline.text_encoders[1]})
+        if (catalogue.model(*part) == nullptr)
+            complaints.push_back({Severity::error,
+                                  Problem::unknown_model,
+                                  {document.file_name, 0, 0},
+                                  {},
+                                  *part,
+                                  {},
+                                  "the catalogue has no " + *part + ", which FLUX needs"});
     job.environment = overrides.environment;
     job.card = overrides.card;
     if (has_errors(complaints) || empty) return Unexpected{std::move(complaints)};
