@@ -18,14 +18,32 @@ bool is_block(std::string_view name) {
     return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
 }
 
+// libstdc++ searches by backtracking, where "(.+)+!" takes 2^n steps on n characters, unless told to keep polynomial.
+constexpr auto syntax = std::regex::ECMAScript
+#ifdef __GLIBCXX__
+                        | std::regex_constants::__polynomial
+#endif
+    ;
+constexpr std::size_t longest_pattern = 1000;  // the compiler of patterns recurses
+
 }  // namespace
+
+bool is_pattern(const std::string& text) {
+    if (text.size() > longest_pattern) return false;
+    try {
+        const std::regex pattern(text, syntax);
+        return true;
+    } catch (const std::regex_error&) {
+        return false;
+    }
+}
 
 std::function<bool(std::string_view)> targets(const std::vector<std::string>& names) {
     if (names.size() == 1 && names.front() == "attention") return is_attention;
     if (names.size() == 1 && names.front() == "blocks") return is_block;
     if (names.size() == 1 && names.front() == "all") return [](std::string_view) { return true; };
     auto patterns = std::make_shared<std::vector<std::regex>>();
-    for (const std::string& name : names) patterns->emplace_back(name, std::regex::optimize);
+    for (const std::string& name : names) patterns->emplace_back(name, syntax);
     return [patterns](std::string_view name) {
         return std::any_of(patterns->begin(), patterns->end(),
                            [&](const std::regex& pattern) { return std::regex_search(name.begin(), name.end(), pattern); });

@@ -1,7 +1,8 @@
 #include "trainers/torch/train.hpp"
 
 #include <algorithm>
-#include <regex>
+
+#include "nn/adapter/targets.hpp"
 
 namespace vram::trainers::torch {
 namespace {
@@ -45,17 +46,6 @@ constexpr io::Choice<job::Autocast> autocasts[] = {
     {"none", {false, Dtype::bf16}}, {"bf16", {true, Dtype::bf16}}, {"fp16", {true, Dtype::f16}}};
 constexpr std::string_view target_ids[] = {"attention", "blocks", "all"};
 constexpr io::IntegerRange ranks{1, 65536}, accumulations{1, 4096};
-constexpr std::size_t longest_pattern = 1000;
-
-bool is_pattern(const std::string& text) {
-    if (text.size() > longest_pattern) return false;  // the compiler of patterns recurses
-    try {
-        const std::regex pattern(text);
-        return true;
-    } catch (const std::regex_error&) {
-        return false;
-    }
-}
 
 std::vector<std::string> read_targets(io::Fields& train) {
     const io::Node* node = train.node("targets");
@@ -69,7 +59,7 @@ std::vector<std::string> read_targets(io::Fields& train) {
     }
     std::vector<std::string> targets = train.texts("targets", {1, 64}).value_or(std::vector<std::string>{});
     for (const std::string& pattern : targets)
-        if (!is_pattern(pattern))
+        if (!nn::adapter::is_pattern(pattern))
             train.complain("targets", Problem::bad_value,
                            "train.targets: " + pattern.substr(0, 60) + " is no regular expression");
     return targets;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "nn/adapter/targets.hpp"
 #include "vram/io/document.hpp"
 #include "vram/profile/catalogue.hpp"
 
@@ -233,4 +234,12 @@ TEST_CASE("every scheme and adapter that is known and not modelled says so") {
         CHECK(resolved.job.error()[0].problem == Problem::unsupported);
         CHECK(resolved.job.error()[0].place.line == 4);
     }
+}
+
+TEST_CASE("no pattern of a target makes the search run away") {
+    const job::Job job = job_of("train: {method: lora, rank: 4, targets: ['(.+)+!']}\n");
+    const auto adapts = nn::adapter::targets(std::get<job::Lora>(training_of(job).method).targets);
+    CHECK(!adapts("transformer_blocks.0.attn.to_q.base_layer.and.more"));
+    CHECK(!resolve("train: {method: lora, rank: 4, targets: ['(a)\\1']}\n").job);
+    CHECK(!resolve("train: {method: lora, rank: 4, targets: ['" + std::string(2000, '(') + "']}\n").job);
 }
