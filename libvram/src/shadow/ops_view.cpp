@@ -102,11 +102,14 @@ void unbind_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 void clone_backward(Run&, Node&, Tensors& grads, Tensors& out) { out[0] = grads[0]; }
 void to_copy_backward(Run&, Node& node, Tensors& grads, Tensors& out) { out[0] = to(grads[0], node.meta[0]->dtype); }
 
-// torch's CopySlices: the gradient of the whole is cloned in the base's strides, its slice is copied out for the value and
-// zeroed in place. Source: torch/csrc/autograd/functions/tensor.cpp.
+// torch's CopySlices: the gradient of the whole is copied into the base's strides, its slice is cloned and handed to CopyBackwards,
+// which answers with zeros for what was overwritten, if that needs a gradient, and with the slice in the value's dtype. The zeros
+// are then copied into the whole. Source: torch/csrc/autograd/functions/tensor.cpp.
 void copy_slices_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     Tensor whole = run.empty(run.layouts.intern(node.meta[0]->sizes, node.meta[0]->strides, grads[0].dtype()), Op::empty);
-    if (node.needs(1)) out[1] = run.empty(run.layouts.like(node.meta[1], grads[0].dtype()), Op::clone);
+    const Tensor part = run.empty(node.meta[1]->sizes, grads[0].dtype(), Op::clone);
+    const Tensor zeros = node.needs(0) ? run.empty_like(part, Op::zeros) : Tensor();
+    if (node.needs(1)) out[1] = to(part, node.meta[2]->dtype);
     if (node.needs(0)) out[0] = std::move(whole);
 }
 
@@ -361,6 +364,7 @@ void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, s
     if (!node) return;
     node->meta.push_back(x.layout());
     node->meta.push_back(part.layout());
+    node->meta.push_back(value.layout());
     Run::attach(x, node);
 }
 
