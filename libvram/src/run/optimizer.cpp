@@ -65,7 +65,9 @@ void Optimizer::clip_grad_norm() {
 
 // torch.optim.AdamW, foreach: exp_avg and exp_avg_sq of a parameter appear in its first step (zeros_like, preserve_format);
 // `step` stays on the CPU. A step holds sqrt(exp_avg_sq) of a whole group; groups are by dtype, and the name keeps the previous
-// group's list until the next is made. Source: torch/optim/adam.py, _init_group and _multi_tensor_adam (2.13).
+// group's list until the next is made. Groups come in the reverse of the order in which their dtypes first appear: they are read
+// out of a std::unordered_map, where libstdc++ puts the newest in front. (Three dtypes may stand otherwise; two do not.)
+// Source: torch/optim/adam.py, _init_group and _multi_tensor_adam (2.13); ATen/native/ForeachUtils.h, FlatMap.
 void Optimizer::step_adamw() {
     const std::uint16_t before = run_.activation_tag;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -81,7 +83,7 @@ void Optimizer::step_adamw() {
     for (const Parameter* parameter : parameters_) {
         bool known = !parameter->grad.defined();
         for (Dtype dtype : groups) known = known || dtype == parameter->value.dtype();
-        if (!known) groups.push_back(parameter->value.dtype());
+        if (!known) groups.insert(groups.begin(), parameter->value.dtype());
     }
     std::vector<Tensor> exp_avg_sq_sqrt;
     for (Dtype group : groups) {

@@ -1,0 +1,40 @@
+#include "run/optimizer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+using namespace vram;
+using shadow::Parameter;
+using shadow::Run;
+
+TEST_CASE("AdamW takes groups of a dtype in the reverse of their first appearance") {
+    struct Case {
+        const char* why;
+        std::vector<Dtype> parameters;
+        std::vector<Bytes> roots;  // sqrt(exp_avg_sq), after two moments a parameter
+    };
+    for (const Case& c : {
+             Case{"one dtype: in order", {Dtype::bf16, Dtype::bf16}, {200, 400}},
+             Case{"Wan: scale_shift_table is fp32 and first, so bf16 goes first", {Dtype::f32, Dtype::bf16, Dtype::f32}, {400, 400, 1200}},
+             Case{"bf16 first: fp32 goes first", {Dtype::bf16, Dtype::f32}, {800, 200}},
+         }) {
+        CAPTURE(c.why);
+        Run run({}, false);
+        std::vector<Parameter> parameters(c.parameters.size());
+        std::vector<Parameter*> trained;
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            parameters[i].value = run.empty({100 * (static_cast<std::int64_t>(i) + 1)}, c.parameters[i]);
+            parameters[i].grad = run.empty({100 * (static_cast<std::int64_t>(i) + 1)}, c.parameters[i]);
+            trained.push_back(&parameters[i]);
+        }
+        vram::run::Optimizer optimizer(run, job::AdamW{}, trained);
+        const std::size_t first = run.trace.events.size();
+        optimizer.step();
+        std::vector<Bytes> made;
+        for (std::size_t i = first; i < run.trace.events.size(); ++i)
+            if (run.trace.events[i].kind == shadow::EventKind::alloc) made.push_back(run.trace.events[i].bytes);
+        made.erase(made.begin(), made.begin() + 2 * static_cast<std::ptrdiff_t>(parameters.size()));
+        CHECK(made == c.roots);
+    }
+}
