@@ -72,11 +72,11 @@ def like_a_gpu(count):
         if query.device.type != "cuda":
             return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         if torch.is_autocast_enabled("cuda"):
-            # The op is on autocast's list of lower-precision ops.
+            # The op is on autocast's list of lower-precision ops; autocast casts from the last argument to the first.
             dtype = torch.get_autocast_dtype("cuda")
-            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
             if attn_mask is not None and attn_mask.is_floating_point():
                 attn_mask = attn_mask.to(dtype)
+            value, key, query = value.to(dtype), key.to(dtype), query.to(dtype)
         kernel = choose(query, key, value, attn_mask, dropout_p, enable_gqa)
         count(kernel)
         if kernel == "flash":
