@@ -79,9 +79,9 @@ Tensor TextProjection::operator()(Tensor caption) const {
     return hidden_states;
 }
 
-FeedForward::FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation)
+FeedForward::FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation, std::int64_t out_size)
     : proj(builder["net"]["0"].linear("proj", size, activation == Activation::geglu ? 2 * inner : inner)),
-      out(builder["net"].linear("2", inner, size)),
+      out(builder["net"].linear("2", inner, out_size == 0 ? size : out_size)),
       activation_(activation) {}
 
 Tensor FeedForward::operator()(Tensor hidden_states_in) const {

@@ -20,6 +20,7 @@ class TimestepEmbedding {
     TimestepEmbedding() = default;
     TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor sample) const;
+    [[nodiscard]] Dtype dtype() const { return linear_1.bias->value.dtype(); }  ///< of the first parameter
 
   private:
     nn::Linear linear_1, linear_2;
@@ -43,7 +44,8 @@ class FeedForward {
   public:
     enum class Activation : std::uint8_t { gelu, geglu };
     FeedForward() = default;
-    FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation);
+    FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation,
+                std::int64_t out_size = 0);  ///< 0: as `size`
     [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
 
   private:

@@ -47,4 +47,18 @@ Tensor AdaLayerNormContinuous::operator()(Tensor x_in, Tensor conditioning_embed
     return x;
 }
 
+Fp32LayerNorm::Fp32LayerNorm(const nn::Builder& builder, std::string_view name, std::int64_t size, bool affine)
+    : norm(builder.layer_norm(name, size, affine)) {}
+
+Tensor Fp32LayerNorm::operator()(Tensor inputs_in) const {
+    const Tensor inputs = std::move(inputs_in);
+    Tensor wide = to_float(inputs), weight, bias;
+    if (norm.weight != nullptr) {
+        weight = to_float(norm.weight->value);
+        bias = to_float(norm.bias->value);
+    }
+    Tensor out = layer_norm(std::move(wide), std::move(weight), std::move(bias));
+    return to(std::move(out), inputs.dtype());
+}
+
 }  // namespace vram::models

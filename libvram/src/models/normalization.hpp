@@ -41,4 +41,15 @@ class AdaLayerNormContinuous {
     nn::LayerNorm norm;
 };
 
+/// FP32LayerNorm: in fp32 whatever comes in, the result in the input's dtype.
+class Fp32LayerNorm {
+  public:
+    Fp32LayerNorm() = default;
+    Fp32LayerNorm(const nn::Builder& builder, std::string_view name, std::int64_t size, bool affine);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor inputs) const;
+
+  private:
+    nn::LayerNorm norm;
+};
+
 }  // namespace vram::models
