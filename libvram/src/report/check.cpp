@@ -101,6 +101,22 @@ Report check_opened(const Opened& opened, const CheckOptions& options, const pro
     return answer(opened, *played, config, *card);
 }
 
+Report report_of(const expected<Opened>& opened, const std::string& file_name, const CheckOptions& options,
+                 const profile::Catalogue& catalogue, Diagnostics notes) {
+    Report report = !opened             ? refused(file_name, opened.error())
+                    : has_errors(notes) ? refused(file_name, {})
+                                        : check_opened(*opened, options, catalogue, notes);
+    report.job.source = file_name;
+    if (opened) {
+        report.job.trainer = opened->job.trainer;
+        report.job.model = opened->job.model;
+        report.job.resolved = opened->job.resolved;
+    }
+    report.diagnostics.insert(report.diagnostics.end(), notes.begin(), notes.end());
+    if (report.reason.empty()) report.reason = refused(file_name, notes).reason;
+    return report;
+}
+
 }  // namespace
 
 Report refused(std::string source, Diagnostics complaints) {
@@ -124,18 +140,14 @@ Report check(std::string_view text, std::string file_name, const CheckOptions& o
              const profile::Catalogue& catalogue) {
     Diagnostics notes;
     const expected<Opened> opened = open(text, file_name, options, catalogue, notes);
-    Report report = !opened             ? refused(file_name, opened.error())
-                    : has_errors(notes) ? refused(file_name, {})
-                                        : check_opened(*opened, options, catalogue, notes);
-    report.job.source = file_name;
-    if (opened) {
-        report.job.trainer = opened->job.trainer;
-        report.job.model = opened->job.model;
-        report.job.resolved = opened->job.resolved;
-    }
-    report.diagnostics.insert(report.diagnostics.end(), notes.begin(), notes.end());
-    if (report.reason.empty()) report.reason = refused(file_name, notes).reason;
-    return report;
+    return report_of(opened, file_name, options, catalogue, std::move(notes));
+}
+
+Report check(io::Document document, const CheckOptions& options, const profile::Catalogue& catalogue) {
+    Diagnostics notes;
+    const std::string file_name = document.file_name;
+    const expected<Opened> opened = open(std::move(document), options, catalogue, notes);
+    return report_of(opened, file_name, options, catalogue, std::move(notes));
 }
 
 }  // namespace vram::report

@@ -60,7 +60,12 @@ expected<Opened> open(std::string_view text, std::string file_name, const CheckO
     const io::Format format = io::format_of(file_name, text);
     expected<io::Document> document = io::read(text, std::move(file_name), format);
     if (!document) return Unexpected{document.error()};
-    Opened opened{nullptr, *std::move(document), {}};
+    return open(*std::move(document), options, catalogue, notes);
+}
+
+expected<Opened> open(io::Document document, const CheckOptions& options, const profile::Catalogue& catalogue,
+                      Diagnostics& notes) {
+    Opened opened{nullptr, std::move(document), {}};
 
     Diagnostics complaints;
     const std::string prefix = is_job_file(opened.document.root) ? "" : "vramest.";

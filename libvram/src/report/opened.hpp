@@ -18,7 +18,10 @@ struct Opened {
     job::Job job;
 };
 
-/// read → settings → which trainer → resolve. Warnings and notes go to `notes` in either case.
+/// settings → which trainer → resolve. Warnings and notes go to `notes` in either case.
+[[nodiscard]] expected<Opened> open(io::Document document, const CheckOptions& options,
+                                    const profile::Catalogue& catalogue, Diagnostics& notes);
+/// The same behind `read`.
 [[nodiscard]] expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options,
                                     const profile::Catalogue& catalogue, Diagnostics& notes);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "vram/base/expected.hpp"
+#include "vram/io/document.hpp"
 #include "vram/profile/catalogue.hpp"
 #include "vram/report/report.hpp"
 
@@ -40,6 +41,10 @@ struct CheckOptions {
 /// environment or GPU is touched.
 [[nodiscard]] Report check(std::string_view text, std::string file_name, const CheckOptions& options,
                            const profile::Catalogue& catalogue);
+
+/// The same of a document that is there already, as one built in code. Complaints about nodes without a text carry
+/// their keys and no lines.
+[[nodiscard]] Report check(io::Document document, const CheckOptions& options, const profile::Catalogue& catalogue);
 
 /// The report about what was not estimated: cannot_say, with these complaints in the order of the file.
 [[nodiscard]] Report refused(std::string source, Diagnostics complaints);

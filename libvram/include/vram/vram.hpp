@@ -1,0 +1,21 @@
+#pragma once
+
+#include "vram/profile/catalogue.hpp"
+#include "vram/report/check.hpp"
+#include "vram/report/report.hpp"
+#include "vram/report/trainer_list.hpp"
+
+/// The front door:
+///
+///     const vram::expected<vram::Catalogue> catalogue = vram::Catalogue::built_in();
+///     const vram::Report report = vram::check(text, "job.yaml", {.gpu = "rtx-4090"}, *catalogue);
+///     if (report.verdict == vram::Verdict::fits) …
+namespace vram {
+
+using profile::Catalogue;
+using report::check;
+using report::CheckOptions;
+using report::Report;
+using report::Verdict;
+
+}  // namespace vram
