@@ -1,12 +1,16 @@
-// What a user of find_package(vram) may write: public headers, one target to link.
+// What a user of find_package(vram) may write: one header, one target to link.
 #include <iostream>
-
-#include "vram/base/bytes.hpp"
-#include "vram/io/document.hpp"
+#include <vram/vram.hpp>
 
 int main() {
-    const vram::expected<vram::io::Document> document = vram::io::read("a: [1, 2]\n", "a.yaml", vram::io::Format::yaml);
-    if (!document || document->root.find("a") == nullptr) return 1;
-    std::cout << vram::to_text(24 * vram::GiB) << '\n';
-    return 0;
+    const vram::expected<vram::Catalogue> catalogue = vram::Catalogue::built_in();
+    if (!catalogue) return 1;
+    const char* job =
+        "vramest: 1\ntrainer: torch\nmodel: flux1_dev\n"
+        "train: {method: lora, rank: 16, gradient_checkpointing: true}\ndata: {resolution: 512}\n";
+    vram::CheckOptions options;
+    options.gpu = "rtx-5090";
+    const vram::Report report = vram::check(job, "job.yaml", options, *catalogue);
+    std::cout << to_text(report);
+    return report.peak ? 0 : 1;
 }
