@@ -5,6 +5,9 @@
 namespace vram::python {
 
 // One file each: register_<concept>.cpp.
+void register_report(pybind11::module_& m);
+void register_check(pybind11::module_& m);
+void register_catalogue(pybind11::module_& m);
 void register_cli(pybind11::module_& m);
 
 }  // namespace vram::python

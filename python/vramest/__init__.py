@@ -1,5 +1,62 @@
-"""Predicts the VRAM of diffusion training before a GPU is touched."""
+"""Predicts the VRAM of diffusion training before a GPU is touched.
 
-from vramest._core import __version__
+    import vramest
 
-__all__ = ["__version__"]
+    report = vramest.check("job.yaml", gpu="RTX 4090")
+    report.verdict, report.peak.device, report.phase("step 2").stages
+
+All sizes are bytes. What a report's fields mean stands in docs/report.md.
+"""
+
+from vramest._core import (
+    Advice,
+    Card,
+    Checkpointing,
+    Counts,
+    Diagnostic,
+    GpuLine,
+    JobLine,
+    MemoryRange,
+    Model,
+    Part,
+    Peak,
+    Phase,
+    Report,
+    Risk,
+    Stage,
+    Trainer,
+    __version__,
+    check,
+    gpus,
+    models,
+    trainers,
+)
+
+__all__ = [
+    "Advice",
+    "Card",
+    "Checkpointing",
+    "Counts",
+    "Diagnostic",
+    "GpuLine",
+    "JobLine",
+    "MemoryRange",
+    "Model",
+    "Part",
+    "Peak",
+    "Phase",
+    "Report",
+    "Risk",
+    "Stage",
+    "Trainer",
+    "__version__",
+    "check",
+    "gpus",
+    "models",
+    "trainers",
+]
+
+for _name in __all__:  # they are this package's, wherever they are compiled
+    if isinstance(_thing := globals()[_name], type):
+        _thing.__module__ = "vramest"
+del _name, _thing
