@@ -39,6 +39,11 @@ const Phase& phase(const Report& report, const std::string& name) {
     throw py::key_error("no phase '" + name + "'; there are: " + names);
 }
 
+py::object bucket(const Phase& phase) {
+    if (phase.bucket == std::array<std::int64_t, 3>{}) return py::none();
+    return py::tuple(py::cast(phase.bucket));
+}
+
 py::object to_dict(const Report& report) { return py::module_::import("json").attr("loads")(to_json(report, -1)); }
 
 void register_parts(py::module_& m) {
@@ -80,9 +85,10 @@ void register_parts(py::module_& m) {
     py::class_<Phase>(m, "Phase", py::is_final(), "A part of the run: load, step 1, step 2, sample, …")
         .def_readonly("name", &Phase::name)
         .def_readonly("kind", &Phase::kind)
+        .def_property_readonly("bucket", &bucket, "Width, height, frames; None where the phase has none.")
         .def_property_readonly(
-            "bucket", [](const Phase& phase) { return py::tuple(py::cast(phase.bucket)); }, "Width, height, frames.")
-        .def_readonly("batch_size", &Phase::batch_size)
+            "batch_size", [](const Phase& p) { return p.batch_size > 0 ? py::cast(p.batch_size) : py::none(); },
+            "None where the phase has none.")
         .def_readonly("kept_for_backward", &Phase::kept_for_backward)
         .def_readonly("tensors_start", &Phase::tensors_start)
         .def_readonly("tensors_peak", &Phase::tensors_peak)

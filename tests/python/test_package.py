@@ -75,10 +75,13 @@ def test_stubs_name_what_is_there() -> None:
         assert stubs[name] == members, name
 
 
-def test_stubs_agree_with_stubtest() -> None:
+def test_stubs_agree_with_stubtest(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
+    known = tmp_path / "known"  # pybind11's metaclass, and the __init__ that refuses
+    known.write_text("vramest\\._core\\.[A-Z]\\w*\nvramest\\._core\\.[A-Z]\\w*\\.__init__\n")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy.stubtest", "vramest._core", "--concise", "--ignore-disjoint-bases"],
-        capture_output=True, text=True, env={"PYTHONPATH": str(STUB.parent.parent), "MYPYPATH": str(STUB.parent.parent)},
+        [sys.executable, "-m", "mypy.stubtest", "vramest._core", "--concise", "--allowlist", str(known)],
+        capture_output=True, text=True, cwd=tmp_path,
+        env={"PYTHONPATH": str(STUB.parent.parent), "MYPYPATH": str(STUB.parent.parent)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
