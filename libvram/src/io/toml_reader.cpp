@@ -1,10 +1,22 @@
 // toml++ gives regions by line and column (code points), sorts tables by key, and recurses into dotted keys without a
 // limit; this file turns regions into bytes, restores the file's order, and looks at the dots first.
-#undef TOML_HEADER_ONLY  // a packaged library is built with exceptions; here errors are values
+//
+// toml++ 3.3 asserts on `d = 1979-05-27 1` (a date, a blank, one digit), and in a release build assumes that it cannot
+// happen. Its assertions are kept in every build, and throw: they become complaints as its parse errors do.
+namespace vram::io {
+namespace {
+struct Confused {};
+[[noreturn]] void toml_assertion_failed() { throw Confused{}; }
+}  // namespace
+}  // namespace vram::io
+
+#undef NDEBUG
+#undef TOML_HEADER_ONLY  // a packaged library has its assertions built in
 #undef TOML_SHARED_LIB
 #define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
+#define TOML_EXCEPTIONS 1
 #define TOML_MAX_NESTED_VALUES 128
+#define TOML_ASSERT(condition) ((condition) ? void() : vram::io::toml_assertion_failed())
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -39,6 +51,14 @@ std::size_t find_deep_key(std::string_view text, std::int64_t most) {
         }
     }
     return std::string_view::npos;
+}
+
+/// The byte of `1979-05-27 1` where something else than a second digit follows, or 0.
+std::size_t find_half_date(std::string_view text) {
+    const auto is_digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
+    for (std::size_t blank = text.find(' ', 10); blank != std::string_view::npos; blank = text.find(' ', blank + 1))
+        if (text[blank - 6] == '-' && text[blank - 3] == '-' && is_digit(blank + 1) && !is_digit(blank + 2)) return blank - 10;
+    return 0;
 }
 
 /// From line and column to bytes. Remembers the last answer, since most questions go forward on the same line.
@@ -135,9 +155,10 @@ void read_toml(const Document& document, std::int64_t start, TreeBuilder& tree, 
         tree.fail(Problem::too_deep, {here, here}, "a key of more than " + std::to_string(limits.depth) + " parts");
         return;
     }
-    const toml::parse_result result = toml::parse(text);
-    if (!result) {
-        const toml::parse_error& error = result.error();
+    try {
+        const toml::table table = toml::parse(text);
+        Walk(document.text, start, tree).table(table);
+    } catch (const toml::parse_error& error) {
         const std::string_view what = error.description();
         const std::int64_t here = Positions(document.text, start).at(error.source().begin);
         if (what.find("exceeded maximum nested") != std::string_view::npos)
@@ -146,9 +167,10 @@ void read_toml(const Document& document, std::int64_t start, TreeBuilder& tree, 
             tree.fail(Problem::duplicate_key, {here, here}, "not TOML: " + std::string(what));
         else
             tree.fail(Problem::syntax, {here, here}, "not TOML: " + std::string(what));
-        return;
+    } catch (const Confused&) {
+        const std::int64_t here = start + static_cast<std::int64_t>(find_half_date(text));
+        tree.fail(Problem::syntax, {here, here}, "not TOML: half a time behind a date");
     }
-    Walk(document.text, start, tree).table(result.table());
 }
 
 }  // namespace vram::io

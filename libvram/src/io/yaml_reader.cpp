@@ -129,8 +129,11 @@ class Events final : public YAML::EventHandler {
     }
 
     void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
-        const std::size_t begin = text_.skip_properties(offset(mark));
-        const char first = text_.at(begin);
+        std::size_t begin = text_.skip_properties(offset(mark));
+        // `!!str` with nothing behind it is a text; what stands next is not its.
+        const bool nothing = value.empty() && (is_dedented(begin) || std::string_view("\"'|>").find(text_.at(begin)) == std::string_view::npos);
+        if (nothing) begin = behind_properties(offset(mark));
+        const char first = nothing ? '\0' : text_.at(begin);
         const bool quoted = first == '"' || first == '\'';
         const bool block = first == '|' || first == '>';
         const std::size_t end = quoted  ? text_.quoted_end(begin)

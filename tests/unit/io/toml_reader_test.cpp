@@ -35,6 +35,7 @@ TEST_CASE("what is not TOML is refused with its place") {
              Case{"a key twice", "a = 1\na = 2", "duplicate_key 2:5"},
              Case{"a section over a value", "a = 1\n[a]", "duplicate_key 2:1"},
              Case{"beyond 63 bits", "a = 9223372036854775808", "syntax 1:24"},
+             Case{"half a date and time, at which toml++ 3.3 asserts", "a = 1\nd = [1979-05-27 1]\n", "syntax 2:6"},
              Case{"YAML", "a: 1", "syntax 1:2"},
              Case{"NUL", std::string("a = '\0'", 7), "bad_encoding 1:6"},
              Case{"a key of many parts", repeat(100'000, "a.") + "a = 1", "too_deep 1:128"},

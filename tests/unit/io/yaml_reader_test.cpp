@@ -57,6 +57,7 @@ TEST_CASE("plain YAML scalars read as PyYAML reads them") {
              Case{"single quoted stays text", "'yes'", "\"yes\""},
              Case{"quoted nothing is text", "''", "\"\""},
              Case{"tagged as text", "!!str 4", "\"4\""},
+             Case{"tagged as text, with nothing behind it", "!!str", "\"\""},
              Case{"tagged as float", "!!float 4", "4.0"},
              Case{"tagged as int", "!!int 4", "4"},
          }) {
@@ -187,6 +188,7 @@ TEST_CASE("a YAML span is exactly what stands in the file") {
              Case{"CRLF", "a: 1\r\nb: x y\r\n", "b", "x y"},
              Case{"null", "a: ~", "a", "~"},
              Case{"a null that is not there", "a: # c\nb: 1", "a", ""},
+             Case{"a tag without a value", "a: !!str # c\n\"b\": 1", "a", ""},
              Case{"flow list", "a: [1, [2], 3 ] # c", "a", "[1, [2], 3 ]"},
              Case{"flow map with a comment inside", "a: {b: 1, # }\n  c: 2\n}", "a", "{b: 1, # }\n  c: 2\n}"},
              Case{"empty flow list", "a: [ ]", "a", "[ ]"},
