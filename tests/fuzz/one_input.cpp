@@ -43,6 +43,7 @@ std::string check_scalar(const Document& document, const Node& node) {
         case Format::yaml:
             // Left out, since they need their surroundings: aliases, blocks, what runs over lines, and tagged values.
             if (text[0] == '*' || text[0] == '|' || text[0] == '>' || text.find('\n') != std::string_view::npos) return {};
+            if (text == "-") return {};  // a word in a flow only
             if (document.text.find('!') != std::string::npos) return {};
             alone = " " + std::string(text);
     }

@@ -182,6 +182,9 @@ expected<Document> read(std::string_view text, std::string file_name, Format for
                       byte < 0x20U ? "a control character; a config is text" : "not UTF-8", "byte " + std::to_string(byte));
     }
     const auto start = static_cast<std::int64_t>(text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0);
+    // yaml-cpp would drop a second one without counting it.
+    if (text.substr(static_cast<std::size_t>(start)).starts_with(byte_order_mark))
+        return refuse(Problem::bad_encoding, document.place_of(Span{start, start}), "two byte order marks");
     TreeBuilder tree(document, limits);
     if (format == Format::yaml && skip_comments(text.substr(static_cast<std::size_t>(start))).empty())
         return refuse(Problem::empty_file, {document.file_name, 0, 0}, "nothing in it");

@@ -37,14 +37,13 @@ class Text {
         }
         return i;
     }
-    /// Past `&anchor` and `!tag` before a value.
-    [[nodiscard]] std::size_t skip_properties(std::size_t i) const {
-        while (at(i) == '&' || at(i) == '!') {
-            if (text_.substr(i).starts_with("!<")) i = std::min(text_.find('>', i), text_.size());
-            while (i < text_.size() && !is_blank(text_[i])) ++i;
-            i = skip_blanks(i);
-        }
-        return i;
+    /// The end of the `&anchor` or `!tag` here, by yaml-cpp's characters (its exp.h); `i` if there is none.
+    [[nodiscard]] std::size_t property_end(std::size_t i) const {
+        constexpr std::string_view in_tag = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-#;/?:@&=+$_.~*'()%!";
+        if (at(i) == '&') return std::min(text_.find_first_of(" \t\r\n,[]{}", i), text_.size());
+        if (at(i) != '!') return i;
+        if (at(i + 1) == '<') return std::min(text_.find('>', i), text_.size() - 1) + 1;
+        return std::min(text_.find_first_not_of(in_tag, i), text_.size());
     }
     [[nodiscard]] std::size_t quoted_end(std::size_t i) const {
         const char quote = at(i++);
@@ -55,14 +54,14 @@ class Text {
         }
         return text_.size();
     }
-    /// The end of a plain scalar with this value.
+    /// The end of a plain scalar with this value; npos if that does not stand here.
     [[nodiscard]] std::size_t plain_end(std::size_t i, std::string_view value) const {
         for (std::size_t v = 0; v < value.size();) {
             if (is_blank(value[v])) {
                 while (v < value.size() && is_blank(value[v])) ++v;
                 while (i < text_.size() && is_blank(text_[i])) ++i;
             } else {
-                if (at(i) != value[v]) return i;
+                if (at(i) != value[v]) return std::string_view::npos;
                 ++i, ++v;
             }
         }
@@ -102,7 +101,7 @@ class Events final : public YAML::EventHandler {
     void OnDocumentEnd() override {}
 
     void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-        const std::size_t begin = text_.skip_properties(offset(mark));
+        const std::size_t begin = value_begin(mark);
         std::size_t end = begin;
         while (end < text_.size() && std::isalpha(static_cast<unsigned char>(text_.at(end)))) ++end;
         if (text_.at(begin) == '~') end = begin + 1;
@@ -129,7 +128,7 @@ class Events final : public YAML::EventHandler {
     }
 
     void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
-        std::size_t begin = text_.skip_properties(offset(mark));
+        std::size_t begin = value_begin(mark);
         // `!!str` with nothing behind it is a text; what stands next is not its.
         const bool nothing = value.empty() && (is_dedented(begin) || std::string_view("\"'|>").find(text_.at(begin)) == std::string_view::npos);
         if (nothing) begin = behind_properties(offset(mark));
@@ -139,6 +138,8 @@ class Events final : public YAML::EventHandler {
         const std::size_t end = quoted  ? text_.quoted_end(begin)
                                 : block ? text_.block_end(begin, block_indent())
                                         : text_.plain_end(begin, value);
+        if (end == std::string_view::npos)  // no such case is known
+            return refuse(Problem::syntax, {as_offset(begin), as_offset(begin)}, "not YAML: a value that does not stand here");
         const Span span{as_offset(begin), as_offset(end)};
         if (tree_.wants_key()) {
             if (anchor != YAML::NullAnchor) anchors_[anchor] = Node{.value = value, .span = span, .origin = Origin::file};
@@ -184,9 +185,16 @@ class Events final : public YAML::EventHandler {
     }
     /// `i`, or the end of the last `&anchor` or `!tag` that follows it.
     [[nodiscard]] std::size_t behind_properties(std::size_t i) const {
-        for (std::size_t next = text_.skip_blanks(i); text_.at(next) == '&' || text_.at(next) == '!'; next = text_.skip_blanks(i)) {
-            i = next;
-            while (i < text_.size() && !is_blank(text_.at(i))) ++i;
+        for (std::size_t next = text_.skip_blanks(i); text_.property_end(next) > next; next = text_.skip_blanks(i)) i = text_.property_end(next);
+        return i;
+    }
+    /// Where the value at this mark begins, behind its properties. yaml-cpp ends them at letters that PyYAML refuses: `!é4`.
+    [[nodiscard]] std::size_t value_begin(const YAML::Mark& mark) {
+        std::size_t i = offset(mark);
+        for (std::size_t end = text_.property_end(i); end > i; end = text_.property_end(i)) {
+            if (end < text_.size() && !is_blank(text_.at(end)) && std::string_view(",]}").find(text_.at(end)) == std::string_view::npos)
+                refuse(Problem::syntax, {as_offset(i), as_offset(end)}, "not YAML: a blank is due behind an anchor or a tag");
+            i = text_.skip_blanks(end);
         }
         return i;
     }
@@ -233,7 +241,7 @@ class Events final : public YAML::EventHandler {
     }
 
     void open(Kind kind, const YAML::Mark& mark, const std::string& tag, std::string_view own_tag, YAML::anchor_t anchor, bool flow) {
-        const std::size_t begin = text_.skip_properties(offset(mark));
+        const std::size_t begin = value_begin(mark);
         const Span here{as_offset(begin), as_offset(begin)};
         if (tree_.wants_key()) return refuse(Problem::syntax, here, "a key must be a word, not a list or a map");
         if (tag != "?" && tag != "!" && !tag.empty() && tag != own_tag)
