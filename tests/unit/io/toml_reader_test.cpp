@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <cstdint>
+
 #include "tree.hpp"
 
 using namespace vram;
@@ -48,6 +50,22 @@ TEST_CASE("what is not TOML is refused with its place") {
         CHECK(reading(c.text, Format::toml) == c.complaint);
     }
     CHECK(reading("a = '" + repeat(1000, ".") + "'", Format::toml).starts_with("{a: "));  // dots in a text are no key
+}
+
+TEST_CASE("no letter is taken for a blank, of which toml++ 3.3 is not sure") {
+    const auto is_blank = [](std::uint32_t c) {  // Unicode's, which TOML does not allow outside of texts either
+        return c == 0x85 || c == 0xA0 || c == 0x1680 || c == 0x180E || (c >= 0x2000 && c <= 0x200B) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+               c == 0x205F || c == 0x2060 || c == 0x3000 || c == 0xFEFF;
+    };
+    for (std::uint32_t c = 0x80; c < 0x3100; ++c) {
+        if (is_blank(c)) continue;
+        std::string letter;
+        if (c >= 0x800) letter = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3F)), static_cast<char>(0x80 | (c & 0x3F))};
+        else letter = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+        CAPTURE(c);
+        CHECK(reading("a = 1 " + letter, Format::toml).starts_with("syntax"));
+        CHECK(reading("a = \"\"\"x\\\n " + letter + " y\"\"\" # " + letter, Format::toml) == "{a: \"x" + letter + " y\"}");
+    }
 }
 
 TEST_CASE("a TOML span is exactly what stands in the file") {
