@@ -11,6 +11,7 @@ std::span<const Family> families() {
         Family{"clip_text", clip_text::build},
         Family{"flux", flux::build},
         Family{"t5", t5::build},
+        Family{"unet", unet::build},
         Family{"wan", wan::build},
     };
     return list;

@@ -117,10 +117,9 @@ void mul_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     if (node.needs(1)) out[1] = joined(grads[0], self, Op::mul);
     if (node.needs(0)) out[0] = joined(grads[0], other, Op::mul);
 }
-void scale_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
-    static_cast<void>(run.unpack(node.saved[0]));
-    out[0] = fresh(grads[0], node.op);
-}
+// The number is kept past the saved-tensor hooks: checkpointing neither counts it nor plays a call again for it.
+// Source: torch/csrc/autograd/saved_variable.cpp, "avoid wrapped numbers from being leaked to the user".
+void scale_backward(Run&, Node& node, Tensors& grads, Tensors& out) { out[0] = fresh(grads[0], node.op); }
 // self: grad / other; other: -grad * ((self / other) / other)
 void div_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor other = run.unpack(node.saved[0]);
@@ -202,9 +201,7 @@ namespace {
 Tensor scaled(Tensor& x, Op op, Dtype dtype) {
     Run& run = x.run();
     run.op = op;
-    NodeRef node = run.record(op, scale_backward, {&x});
-    // The number is a saved tensor too, on the CPU: it counts where checkpointing stops early.
-    if (node) run.save(*node, run.on_cpu({}, Dtype::f64));
+    const NodeRef node = run.record(op, scale_backward, {&x});
     Tensor out = x.storage()->slot < 0 ? Tensor(x.storage_ref(), run.layouts.like(x.layout(), dtype)) : run.empty_like(x, dtype, op);
     Run::attach(out, node);
     return out;
@@ -233,9 +230,7 @@ void add_scalar_(Tensor& a) {
 }
 
 void mul_scalar_(Tensor& a) {
-    Run& run = a.run();
-    const NodeRef node = run.record(Op::mul_, scale_backward, {&a});
-    if (node) run.save(*node, run.on_cpu({}, Dtype::f64));
+    const NodeRef node = a.run().record(Op::mul_, scale_backward, {&a});
     Run::attach(a, node);
 }
 
