@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "models/families.hpp"
+#include "models/masking.hpp"
 
 namespace vram::models::clip_text {
 namespace {
@@ -119,11 +120,7 @@ class CLIPTextModel : public Model {
             hidden_states = add(inputs_embeds, position_embeddings);
         }
         Tensor attention_mask;
-        if (request.attention_mask) {
-            // create_causal_mask: causal and padding, [B, 1, T, T] bool
-            const Tensor kept = to(args[1], Dtype::boolean);
-            attention_mask = run.empty({request.batch, 1, request.text_tokens, request.text_tokens}, Dtype::boolean, Op::bitwise);
-        }
+        if (request.attention_mask) attention_mask = sdpa_mask(args[1], true);
         Tensors all;
         const Caller call(run, gradient_checkpointing);
         Tensor layer_states = hidden_states;

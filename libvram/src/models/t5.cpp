@@ -1,8 +1,9 @@
-// Mirrors T5EncoderModel (transformers 5.24.0, models/t5/modeling_t5.py): T5 v1.1 with gated gelu.
+// Mirrors T5EncoderModel and UMT5EncoderModel (transformers 5.24.0, models/t5/modeling_t5.py, models/umt5/modeling_umt5.py): gated gelu.
 #include <array>
 #include <deque>
 
 #include "models/families.hpp"
+#include "models/masking.hpp"
 
 namespace vram::models::t5 {
 namespace {
@@ -13,6 +14,7 @@ using nn::Linear;
 
 struct Sizes {
     std::int64_t d_model, d_kv, d_ff, heads, buckets;
+    bool umt5;  // every layer has a position bias of its own, which dies with its attention
 };
 
 /// T5LayerNorm: scales, does not shift; the variance in fp32.
@@ -44,6 +46,7 @@ Tensor gelu_new(Tensor argument) {
 }
 
 /// args: hidden_states [B, T, D], position_bias [1, H, T, T] or undefined, mask or undefined → hidden_states, position_bias
+/// (UMT5: undefined)
 class T5Block : public Block {
   public:
     T5Block(const Builder& parent, const Sizes& sizes, bool has_relative_attention_bias)
@@ -74,15 +77,20 @@ class T5Block : public Block {
           wi_1(builder["layer"]["1"]["DenseReluDense"].linear("wi_1", sizes.d_model, sizes.d_ff, false)),
           wo(builder["layer"]["1"]["DenseReluDense"].linear("wo", sizes.d_ff, sizes.d_model, false)),
           feed_forward_norm(builder["layer"]["1"]["layer_norm"], sizes.d_model) {
-        builder.finish(*this, "T5Block", {sizes.d_kv, sizes.heads, has_relative_attention_bias});
+        builder.finish(*this, "T5Block", {sizes.d_kv, sizes.heads, has_relative_attention_bias, sizes.umt5});
     }
 
-    // T5LayerSelfAttention; the first layer makes the bias that the others share.
+    // T5LayerSelfAttention; the first layer makes the bias that the others share. UMT5's attention keeps its own to itself.
     [[nodiscard]] Tensor self_attention(const Tensor& hidden_states, Tensor& position_bias, const Tensor& mask) const {
         const Tensor normed_hidden_states = attention_norm(hidden_states);
-        Tensor attention_output = attend(normed_hidden_states, position_bias, mask);
+        Tensor attention_output = sizes_.umt5 ? attend_alone(normed_hidden_states, mask) : attend(normed_hidden_states, position_bias, mask);
         attention_output = add(hidden_states, attention_output);
         return attention_output;
+    }
+
+    [[nodiscard]] Tensor attend_alone(const Tensor& hidden_states, const Tensor& mask) const {
+        Tensor position_bias;
+        return attend(hidden_states, position_bias, mask);
     }
 
     [[nodiscard]] Tensor attend(const Tensor& hidden_states, Tensor& position_bias, const Tensor& mask) const {
@@ -99,7 +107,7 @@ class T5Block : public Block {
             if (!mask.defined()) {
                 attention_mask = contiguous(position_bias);
             } else {
-                attention_mask = where(mask, position_bias, hidden_states.run().on_cpu({}, position_bias.dtype()));
+                attention_mask = where(mask, position_bias, hidden_states.run().empty({}, position_bias.dtype(), Op::where));
                 attention_mask = contiguous(attention_mask);
             }
             attn_output = scaled_dot_product_attention(query_states, key_states, value_states, attention_mask);
@@ -121,7 +129,7 @@ class T5Block : public Block {
         return values;
     }
 
-    static Tensor relative_position_bucket(const Tensor& argument) {
+    [[nodiscard]] Tensor relative_position_bucket(const Tensor& argument) const {
         Run& run = argument.run();
         Tensor relative_position = argument;
         Tensor relative_buckets;
@@ -132,10 +140,11 @@ class T5Block : public Block {
         }
         relative_position = run.empty_like(relative_position, Op::clamp);  // abs
         const Tensor is_small = compare_scalar(relative_position);
-        Tensor relative_position_if_large;
+        Tensor relative_position_if_large, log_ratio;
         {
             Tensor scaled = div_scalar(to_float(relative_position));
             scaled = mul_scalar(div_scalar(log(std::move(scaled))));
+            if (sizes_.umt5) log_ratio = scaled;  // a name there
             relative_position_if_large = add_scalar(to(std::move(scaled), Dtype::i64));
         }
         {
@@ -183,10 +192,10 @@ class T5EncoderModel : public Model {
   public:
     T5EncoderModel(const Builder& builder, const profile::Config& config)
         : sizes_{config.integer("d_model"), config.integer("d_kv"), config.integer("d_ff"), config.integer("num_heads"),
-                 config.integer("relative_attention_num_buckets")},
+                 config.integer("relative_attention_num_buckets"), config.boolean("bias_in_every_layer", false)},
           shared(builder.embedding("shared", config.integer("vocab_size"), sizes_.d_model)) {
-        const bool each = config.boolean("bias_in_every_layer", false);
-        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i) blocks.emplace_back(builder["encoder"]["block"][i], sizes_, i == 0 || each);
+        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
+            blocks.emplace_back(builder["encoder"]["block"][i], sizes_, i == 0 || sizes_.umt5);
         final_layer_norm.emplace_back(builder["encoder"]["final_layer_norm"], sizes_.d_model);
     }
 
@@ -204,11 +213,7 @@ class T5EncoderModel : public Model {
         Run& run = args[0].run();
         const Tensor inputs_embeds = shared(args[0]);
         Tensor attention_mask;
-        if (request.attention_mask) {
-            // create_bidirectional_mask: [B, 1, T, T] bool, an expanded view
-            Tensor kept = to(args[1], Dtype::boolean);
-            attention_mask = expand(unsqueeze(unsqueeze(std::move(kept), 1), 1), {request.batch, 1, request.text_tokens, request.text_tokens});
-        }
+        if (request.attention_mask) attention_mask = sdpa_mask(args[1], false);
         Tensor position_bias;
         Tensor hidden_states = inputs_embeds;
         Tensors all;

@@ -45,7 +45,8 @@ void group_norm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor weight = run.unpack(node.saved[1]);
     const Tensor mean = run.unpack(node.saved[2]);
     const Tensor rstd = run.unpack(node.saved[3]);
-    const StorageRef copy_grad = contiguous_scratch(run, grads[0]);
+    // Made contiguous in the formula itself, so autograd sees the copy. Source: derivatives.yaml, native_group_norm.
+    const Tensor grad = contiguous(grads[0]);
     if (node.needs(0)) out[0] = run.empty_like(x, Op::group_norm_backward);
     if (node.needs(1)) out[1] = run.empty({x.size(1)}, x.dtype(), Op::group_norm_backward);
     if (node.needs(2)) out[2] = run.empty({x.size(1)}, x.dtype(), Op::group_norm_backward);
