@@ -1,0 +1,82 @@
+#include "shadow/ops.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "shadow/checkpoint.hpp"
+
+using namespace vram;
+using namespace vram::shadow;
+
+namespace {
+using Sizes = std::vector<Bytes>;
+
+/// A leaf that trains, as a weight of a module.
+struct Leaf {
+    Leaf(Run& run, const Dims& sizes) {
+        parameter.value = run.empty(sizes, Dtype::f32, Op::parameter);
+        run.make_leaf(parameter);
+    }
+    Parameter parameter;
+};
+
+/// Requested bytes of what is allocated while `function` runs, in order.
+Sizes allocated(Run& run, const std::function<void()>& function) {
+    const std::size_t from = run.trace.events.size();
+    function();
+    Sizes out;
+    for (std::size_t i = from; i < run.trace.events.size(); ++i)
+        if (run.trace.events[i].kind == EventKind::alloc) out.push_back(run.trace.events[i].bytes);
+    return out;
+}
+
+Kernels tensors_only() {
+    Kernels kernels;
+    kernels.scratch = false;
+    return kernels;
+}
+}  // namespace
+
+TEST_CASE("what a backward allocates, gradient by gradient") {
+    struct Case {
+        const char* why;
+        std::function<Tensor(const Tensor&)> forward;  // x [2, 8, 4, 4] fp32, 1024 bytes
+        Sizes backward;                               // after the loss's own gradient of the output
+    };
+    for (const Case& c : {
+             Case{"group norm: a contiguous gradient is used as it is", [](const Tensor& x) { return group_norm(x, 2, {}, {}); }, {1024}},
+             Case{"group norm: a strided gradient is copied by the formula, where autograd sees it",
+                  [](const Tensor& x) { return permute(group_norm(x, 2, {}, {}), {0, 2, 3, 1}); },
+                  {1024, 1024}},
+         }) {
+        CAPTURE(c.why);
+        Run run(tensors_only());
+        Leaf leaf(run, {2, 8, 4, 4});
+        const Tensor out = c.forward(leaf.parameter.value);
+        Tensors grads;
+        grads.push_back(run.empty(out.sizes(), Dtype::f32));
+        CHECK(allocated(run, [&] { run.backward(std::span<const Tensor>(&out, 1), std::move(grads)); }) == c.backward);
+    }
+}
+
+TEST_CASE("a number that scales a tensor is no saved tensor to checkpointing") {
+    struct Case {
+        const char* why;
+        std::function<Tensor(const Tensor&)> forward;  // x [16] fp32, 64 bytes
+        Sizes backward;
+    };
+    for (const Case& c : {
+             Case{"scaled last: the gradient is scaled before anything is played again", [](const Tensor& x) { return mul_scalar(silu(to(x, Dtype::f64))); },
+                  {128, 128, 128, 64}},  // scale, the cast of x again, silu's gradient, its cast
+             Case{"scaled only: nothing is played again", [](const Tensor& x) { return mul_scalar(x); }, {64}},
+         }) {
+        CAPTURE(c.why);
+        Run run(tensors_only());
+        Leaf leaf(run, {16});
+        const Tensor out = checkpoint(run, [&](const Tensors& args) { return Tensors{c.forward(args[0])}; }, {leaf.parameter.value})[0];
+        Tensors grads;
+        grads.push_back(run.empty(out.sizes(), out.dtype()));
+        CHECK(allocated(run, [&] { run.backward(std::span<const Tensor>(&out, 1), std::move(grads)); }) == c.backward);
+    }
+}
