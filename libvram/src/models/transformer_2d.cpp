@@ -33,10 +33,12 @@ Tensor Attention::operator()(Tensor hidden_states_in, Tensor encoder_hidden_stat
     return hidden_states;
 }
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads)
+BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim,
+                                             std::int64_t heads)
     : BasicTransformerBlock(parent.block(*this), dim, cross_dim, heads, 0) {}
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads, int)
+BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim,
+                                             std::int64_t heads, int)
     : norm1(builder.layer_norm("norm1", dim)),
       attn1(builder["attn1"], dim, dim, heads),
       norm2(builder.layer_norm("norm2", dim)),
@@ -81,7 +83,8 @@ Transformer2DModel::Transformer2DModel(const nn::Builder& builder, const Sizes& 
     }
 }
 
-Tensor Transformer2DModel::operator()(const nn::Caller& call, Tensor hidden_states_in, const Tensor& encoder_hidden_states) const {
+Tensor Transformer2DModel::operator()(const nn::Caller& call, Tensor hidden_states_in,
+                                      const Tensor& encoder_hidden_states) const {
     Tensor hidden_states = std::move(hidden_states_in);
     const std::int64_t batch = hidden_states.size(0), channels = hidden_states.size(1), height = hidden_states.size(2),
                        width = hidden_states.size(3);
@@ -96,7 +99,8 @@ Tensor Transformer2DModel::operator()(const nn::Caller& call, Tensor hidden_stat
         if (use_linear_projection_) inner = linear_in(inner);
         hidden_states = std::move(inner);
     }
-    for (const BasicTransformerBlock& block : transformer_blocks) hidden_states = call(block, {hidden_states, encoder_hidden_states})[0];
+    for (const BasicTransformerBlock& block : transformer_blocks)
+        hidden_states = call(block, {hidden_states, encoder_hidden_states})[0];
 
     // _get_output_for_continuous_inputs; the caller holds hidden_states meanwhile
     Tensor inner = hidden_states;

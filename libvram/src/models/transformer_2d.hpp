@@ -5,7 +5,8 @@
 #include "models/embeddings.hpp"
 #include "nn/module.hpp"
 
-/// diffusers' transformer over a picture's places (diffusers 0.42.1, models/transformers/transformer_2d.py, attention.py).
+/// diffusers' transformer over a picture's places (diffusers 0.42.1, models/transformers/transformer_2d.py,
+/// attention.py).
 namespace vram::models {
 
 /// Attention with AttnProcessor2_0: self-attention, or cross-attention where encoder_hidden_states are defined.
@@ -26,7 +27,8 @@ class BasicTransformerBlock : public nn::Block {
     [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
 
   private:
-    BasicTransformerBlock(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads, int);
+    BasicTransformerBlock(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads,
+                          int);
     nn::LayerNorm norm1;
     Attention attn1;
     nn::LayerNorm norm2;
@@ -43,12 +45,13 @@ class Transformer2DModel {
         bool use_linear_projection;
     };
     Transformer2DModel(const nn::Builder& builder, const Sizes& sizes, std::int64_t groups);
-    [[nodiscard]] nn::Tensor operator()(const nn::Caller& call, nn::Tensor hidden_states, const nn::Tensor& encoder_hidden_states) const;
+    [[nodiscard]] nn::Tensor operator()(const nn::Caller& call, nn::Tensor hidden_states,
+                                        const nn::Tensor& encoder_hidden_states) const;
 
   private:
     bool use_linear_projection_;
     nn::GroupNorm norm;
-    nn::Conv conv_in, conv_out;      // proj_in and proj_out of SD 1.x,
+    nn::Conv conv_in, conv_out;        // proj_in and proj_out of SD 1.x,
     nn::Linear linear_in, linear_out;  // or of SD 2.x and SDXL
     std::deque<BasicTransformerBlock> transformer_blocks;
 };

@@ -1,4 +1,5 @@
-// Mirrors UNet2DConditionModel (diffusers 0.42.1, models/unets/unet_2d_condition.py, unet_2d_blocks.py): SD 1.x, SD 2.x, SDXL.
+// Mirrors UNet2DConditionModel (diffusers 0.42.1, models/unets/unet_2d_condition.py, unet_2d_blocks.py): SD 1.x,
+// SD 2.x, SDXL.
 #include <algorithm>
 #include <deque>
 
@@ -25,13 +26,14 @@ struct Context {
 class DownBlock {
   public:
     /// `sizes.heads` 0: without attention.
-    DownBlock(const Builder& builder, std::int64_t in, std::int64_t temb_channels, std::int64_t layers, const Transformer2DModel::Sizes& sizes,
-              bool downsamples)
+    DownBlock(const Builder& builder, std::int64_t in, std::int64_t temb_channels, std::int64_t layers,
+              const Transformer2DModel::Sizes& sizes, bool downsamples)
         : downsamples_(downsamples) {
         const std::int64_t channels = sizes.channels;
         if (sizes.heads > 0)
             for (std::int64_t i = 0; i < layers; ++i) attentions.emplace_back(builder["attentions"][i], sizes, groups);
-        for (std::int64_t i = 0; i < layers; ++i) resnets.emplace_back(builder["resnets"][i], i == 0 ? in : channels, channels, temb_channels, groups);
+        for (std::int64_t i = 0; i < layers; ++i)
+            resnets.emplace_back(builder["resnets"][i], i == 0 ? in : channels, channels, temb_channels, groups);
         if (downsamples) downsampler = Downsample2D(builder["downsamplers"][0], channels, 1);
     }
 
@@ -41,7 +43,8 @@ class DownBlock {
         Tensor hidden_states = held;
         for (std::size_t i = 0; i < resnets.size(); ++i) {
             hidden_states = context.call(resnets[i], {hidden_states, context.temb})[0];
-            if (!attentions.empty()) hidden_states = attentions[i](context.call, hidden_states, context.encoder_hidden_states);
+            if (!attentions.empty())
+                hidden_states = attentions[i](context.call, hidden_states, context.encoder_hidden_states);
             output_states.push_back(hidden_states);
         }
         if (downsamples_) {
@@ -90,25 +93,28 @@ class UpBlock {
         if (sizes.heads > 0)
             for (std::int64_t i = 0; i < layers; ++i) attentions.emplace_back(builder["attentions"][i], sizes, groups);
         for (std::int64_t i = 0; i < layers; ++i)
-            resnets.emplace_back(builder["resnets"][i], (i == 0 ? in : channels) + (i == layers - 1 ? skip : channels), channels, temb_channels,
-                                 groups);
+            resnets.emplace_back(builder["resnets"][i], (i == 0 ? in : channels) + (i == layers - 1 ? skip : channels),
+                                 channels, temb_channels, groups);
         if (upsamples) upsampler = Upsample2D(builder["upsamplers"][0], channels);
     }
 
     [[nodiscard]] std::size_t layers() const noexcept { return resnets.size(); }
 
     /// Module.__call__. `upsample_size` of rank 0: twice the size.
-    [[nodiscard]] Tensor operator()(const Context& context, Tensor sample, const std::vector<Tensor>& res_samples, const Dims& upsample_size) const {
+    [[nodiscard]] Tensor operator()(const Context& context, Tensor sample, const std::vector<Tensor>& res_samples,
+                                    const Dims& upsample_size) const {
         const Tensor held = std::move(sample);
         Tensor hidden_states = held;
         for (std::size_t i = 0; i < resnets.size(); ++i) {
             const Tensor& res_hidden_states = res_samples[resnets.size() - 1 - i];
             hidden_states = cat({hidden_states, res_hidden_states}, 1);
             hidden_states = context.call(resnets[i], {hidden_states, context.temb})[0];
-            if (!attentions.empty()) hidden_states = attentions[i](context.call, hidden_states, context.encoder_hidden_states);
+            if (!attentions.empty())
+                hidden_states = attentions[i](context.call, hidden_states, context.encoder_hidden_states);
         }
         if (upsamples_)
-            hidden_states = upsample_size.rank() == 0 ? upsampler(hidden_states) : upsampler(hidden_states, upsample_size[0], upsample_size[1]);
+            hidden_states = upsample_size.rank() == 0 ? upsampler(hidden_states)
+                                                      : upsampler(hidden_states, upsample_size[0], upsample_size[1]);
         return hidden_states;
     }
 
@@ -137,12 +143,14 @@ class UNet2DConditionModel : public Model {
         const std::vector<std::string>& down_types = config.texts("down_block_types");
         const std::vector<std::string>& up_types = config.texts("up_block_types");
         const std::size_t count = channels.size();
-        const std::vector<std::int64_t> heads = per_block(config, "attention_head_dim", count);  // heads, whatever its name says
+        const std::vector<std::int64_t> heads =
+            per_block(config, "attention_head_dim", count);  // heads, whatever its name says
         const std::vector<std::int64_t> depth = per_block(config, "transformer_layers_per_block", count);
         const std::int64_t layers = config.integer("layers_per_block");
         const bool linear = config.boolean("use_linear_projection");
         const auto sizes = [&](std::size_t i, bool attention) {
-            return Transformer2DModel::Sizes{channels[i], cross_attention_dim_, attention ? heads[i] : 0, depth[i], linear};
+            return Transformer2DModel::Sizes{channels[i], cross_attention_dim_, attention ? heads[i] : 0, depth[i],
+                                             linear};
         };
 
         time_channels_ = channels.front();
@@ -155,13 +163,14 @@ class UNet2DConditionModel : public Model {
             add_embedding = TimestepEmbedding(builder["add_embedding"], projection_input_dim_, temb_channels);
         }
         for (std::size_t i = 0; i < count; ++i)
-            down_blocks.emplace_back(builder["down_blocks"][static_cast<std::int64_t>(i)], channels[i == 0 ? 0 : i - 1], temb_channels, layers,
-                                     sizes(i, down_types[i] == "CrossAttnDownBlock2D"), i + 1 < count);
+            down_blocks.emplace_back(builder["down_blocks"][static_cast<std::int64_t>(i)], channels[i == 0 ? 0 : i - 1],
+                                     temb_channels, layers, sizes(i, down_types[i] == "CrossAttnDownBlock2D"),
+                                     i + 1 < count);
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t at = count - 1 - i;  // of the block on the way down
-            up_blocks.emplace_back(builder["up_blocks"][static_cast<std::int64_t>(i)], channels[std::min(at + 1, count - 1)],
-                                   channels[at == 0 ? 0 : at - 1], temb_channels, layers + 1, sizes(at, up_types[i] == "CrossAttnUpBlock2D"),
-                                   i + 1 < count);
+            up_blocks.emplace_back(builder["up_blocks"][static_cast<std::int64_t>(i)],
+                                   channels[std::min(at + 1, count - 1)], channels[at == 0 ? 0 : at - 1], temb_channels,
+                                   layers + 1, sizes(at, up_types[i] == "CrossAttnUpBlock2D"), i + 1 < count);
         }
         mid_block.emplace_back(builder["mid_block"], temb_channels, sizes(count - 1, true));
         conv_norm_out = builder.group_norm("conv_norm_out", groups, channels.front());
@@ -169,11 +178,14 @@ class UNet2DConditionModel : public Model {
     }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        std::vector<Value> out{{"sample", {request.batch, in_channels_, request.height / 8, request.width / 8}, request.dtype},
-                               {"timestep", {request.batch}, Dtype::i64},
-                               {"encoder_hidden_states", {request.batch, request.text_tokens, cross_attention_dim_}, request.dtype}};
+        std::vector<Value> out{
+            {"sample", {request.batch, in_channels_, request.height / 8, request.width / 8}, request.dtype},
+            {"timestep", {request.batch}, Dtype::i64},
+            {"encoder_hidden_states", {request.batch, request.text_tokens, cross_attention_dim_}, request.dtype}};
         if (projection_input_dim_ > 0) {
-            out.push_back({"added_cond_kwargs.text_embeds", {request.batch, projection_input_dim_ - 6 * addition_time_embed_dim_}, request.dtype});
+            out.push_back({"added_cond_kwargs.text_embeds",
+                           {request.batch, projection_input_dim_ - 6 * addition_time_embed_dim_},
+                           request.dtype});
             out.push_back({"added_cond_kwargs.time_ids", {request.batch, 6}, request.dtype});
         }
         return out;
@@ -183,7 +195,8 @@ class UNet2DConditionModel : public Model {
         return {{request.batch, out_channels_, request.height / 8, request.width / 8}};
     }
 
-    /// {sample [B, C, H, W], timestep [B], encoder_hidden_states [B, T, D], SDXL: text_embeds, time_ids [B, 6]} → {sample}
+    /// {sample [B, C, H, W], timestep [B], encoder_hidden_states [B, T, D], SDXL: text_embeds, time_ids [B, 6]} →
+    /// {sample}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request&) const override {
         Tensor sample = args[0];
         const std::int64_t factor = std::int64_t{1} << (up_blocks.size() - 1);
@@ -249,7 +262,8 @@ class UNet2DConditionModel : public Model {
         return add_embedding(add_embeds);
     }
 
-    std::int64_t in_channels_, out_channels_, cross_attention_dim_, time_channels_ = 0, addition_time_embed_dim_ = 0, projection_input_dim_ = 0;
+    std::int64_t in_channels_, out_channels_, cross_attention_dim_, time_channels_ = 0, addition_time_embed_dim_ = 0,
+                                                                    projection_input_dim_ = 0;
     nn::Conv conv_in;
     TimestepEmbedding time_embedding, add_embedding;
     std::deque<DownBlock> down_blocks;

@@ -21,7 +21,12 @@ void linear_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     };
     if (!addmm) weight_gradient();
     if (node.needs(1)) {
-        Tensor rows = run.empty({grad.size(0), weight.size(1)}, grad.dtype(), Op::mm);
+        // A column-major mat1 gets a column-major gradient. Source: FunctionsManual.cpp, mm_mat1_backward.
+        const Dims& sizes = node.meta[1]->sizes;
+        const Dims& strides = node.meta[1]->strides;
+        const bool column_major = strides[0] == 1 && strides[1] == sizes[0];
+        Tensor rows = column_major ? transpose(run.empty({weight.size(1), grad.size(0)}, grad.dtype(), Op::mm), 0, 1)
+                                   : run.empty({grad.size(0), weight.size(1)}, grad.dtype(), Op::mm);
         out[1] = node.meta[0]->rank() == 2 ? std::move(rows) : view(std::move(rows), node.meta[0]->sizes);
     }
     if (addmm) weight_gradient();
@@ -71,6 +76,7 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     Tensor bias = autocast_lower(held_bias);  // the last argument first, see autocast_lower
     Tensor weight = autocast_lower(held_weight);
     Tensor x = autocast_lower(held_x);
+    const Tensor held_cast = x, held_weight_cast = weight, held_bias_cast = bias;  // autocast's wrapper holds them until F.linear returns
     Run& run = x.run();
     if (x.size(-1) != weight.size(1)) throw std::logic_error("linear: the input's last dimension is not in_features");
     Dims sizes = x.sizes();
@@ -95,6 +101,7 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     if (node) {
         node->numbers[0] = bias.defined();
         node->meta.push_back(source.layout()->rank() == 1 ? rows.layout() : source.layout());
+        node->meta.push_back(rows.layout());
         if (node->needs(2)) run.save(*node, rows); else run.save_nothing(*node);
         if (node->needs(1)) run.save(*node, weight); else run.save_nothing(*node);
     }

@@ -42,13 +42,24 @@ TEST_CASE("what a backward allocates, gradient by gradient") {
     struct Case {
         const char* why;
         std::function<Tensor(const Tensor&)> forward;  // x [2, 8, 4, 4] fp32, 1024 bytes
-        Sizes backward;                               // after the loss's own gradient of the output
+        Sizes backward;                                // after the loss's own gradient of the output
     };
     for (const Case& c : {
-             Case{"group norm: a contiguous gradient is used as it is", [](const Tensor& x) { return group_norm(x, 2, {}, {}); }, {1024}},
+             Case{"group norm: a contiguous gradient is used as it is",
+                  [](const Tensor& x) { return group_norm(x, 2, {}, {}); },
+                  {1024}},
              Case{"group norm: a strided gradient is copied by the formula, where autograd sees it",
-                  [](const Tensor& x) { return permute(group_norm(x, 2, {}, {}), {0, 2, 3, 1}); },
+                  [](const Tensor& x) {
+                      return permute(group_norm(x, 2, {}, {}), {0, 2, 3, 1});
+                  },
                   {1024, 1024}},
+             Case{"linear: a column-major input gets a column-major gradient, so group norm has nothing to copy",
+                  [](const Tensor& x) {
+                      Tensor rows = permute(group_norm(slice(x, 0, 0, 1), 2, {}, {}), {0, 2, 3, 1});
+                      rows = reshape(std::move(rows), {1, 16, 8});
+                      return linear(std::move(rows), x.run().empty({4, 8}, Dtype::f32, Op::parameter), {});
+                  },
+                  {512, 512, 1024}},  // linear's, group norm's, the slice's
          }) {
         CAPTURE(c.why);
         Run run(tensors_only());
@@ -67,14 +78,16 @@ TEST_CASE("a number that scales a tensor is no saved tensor to checkpointing") {
         Sizes backward;
     };
     for (const Case& c : {
-             Case{"scaled last: the gradient is scaled before anything is played again", [](const Tensor& x) { return mul_scalar(silu(to(x, Dtype::f64))); },
+             Case{"scaled last: the gradient is scaled before anything is played again",
+                  [](const Tensor& x) { return mul_scalar(silu(to(x, Dtype::f64))); },
                   {128, 128, 128, 64}},  // scale, the cast of x again, silu's gradient, its cast
              Case{"scaled only: nothing is played again", [](const Tensor& x) { return mul_scalar(x); }, {64}},
          }) {
         CAPTURE(c.why);
         Run run(tensors_only());
         Leaf leaf(run, {16});
-        const Tensor out = checkpoint(run, [&](const Tensors& args) { return Tensors{c.forward(args[0])}; }, {leaf.parameter.value})[0];
+        const Tensor out = checkpoint(run, [&](const Tensors& args) { return Tensors{c.forward(args[0])}; },
+                                      {leaf.parameter.value})[0];
         Tensors grads;
         grads.push_back(run.empty(out.sizes(), out.dtype()));
         CHECK(allocated(run, [&] { run.backward(std::span<const Tensor>(&out, 1), std::move(grads)); }) == c.backward);
