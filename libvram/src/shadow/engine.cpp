@@ -88,7 +88,8 @@ class Engine {
             return;
         }
         Tensors grads;
-        std::swap(grads, node.buffer);
+        for (Tensor& grad : node.buffer) grads.push_back(std::move(grad));
+        node.buffer.clear();
         Tensors out;
         out.resize(node.edges.size());
         bool any = false;

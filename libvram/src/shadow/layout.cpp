@@ -32,10 +32,6 @@ std::int64_t Dims::product() const {
     return out;
 }
 
-bool Dims::operator==(const Dims& other) const noexcept {
-    return rank_ == other.rank_ && std::equal(begin(), end(), other.begin());
-}
-
 Dims contiguous_strides(const Dims& sizes) {
     Dims out = sizes;
     std::int64_t stride = 1;
@@ -111,7 +107,7 @@ std::uint64_t hash(const Dims& sizes, const Dims& strides, Dtype dtype) {
     std::uint64_t h = 1469598103934665603ULL ^ static_cast<std::uint64_t>(dtype);
     for (std::int64_t item : sizes) h = (h ^ static_cast<std::uint64_t>(item)) * 0x9E3779B97F4A7C15ULL;
     for (std::int64_t item : strides) h = ((h << 7 | h >> 57) ^ static_cast<std::uint64_t>(item)) * 0x9E3779B97F4A7C15ULL;
-    return h;
+    return h ^ h >> 32;
 }
 
 // Dense strides in the given order of dimensions, innermost first.
@@ -128,11 +124,25 @@ Dims strides_in_order(const Dims& sizes, const std::array<int, max_rank>& order)
 
 }  // namespace
 
+void LayoutTable::grow() {
+    std::vector<LayoutRef> wider(table_.empty() ? 1024 : 2 * table_.size());
+    for (LayoutRef layout : table_) {
+        if (layout == nullptr) continue;
+        std::size_t at = layout->hash & (wider.size() - 1);
+        while (wider[at] != nullptr) at = (at + 1) & (wider.size() - 1);
+        wider[at] = layout;
+    }
+    table_ = std::move(wider);
+}
+
 LayoutRef LayoutTable::intern(const Dims& sizes, const Dims& strides, Dtype dtype) {
+    if (2 * layouts_.size() >= table_.size()) grow();
     const std::uint64_t key = hash(sizes, strides, dtype);
-    const auto [first, last] = index_.equal_range(key);
-    for (auto it = first; it != last; ++it)
-        if (it->second->dtype == dtype && it->second->sizes == sizes && it->second->strides == strides) return it->second;
+    std::size_t at = key & (table_.size() - 1);
+    for (; table_[at] != nullptr; at = (at + 1) & (table_.size() - 1)) {
+        const Layout& known = *table_[at];
+        if (known.hash == key && known.dtype == dtype && known.sizes == sizes && known.strides == strides) return &known;
+    }
     Layout layout;
     layout.sizes = sizes;
     layout.strides = strides;
@@ -145,9 +155,10 @@ LayoutRef LayoutTable::intern(const Dims& sizes, const Dims& strides, Dtype dtyp
     layout.contiguous = is_contiguous(sizes, strides, layout.numel);
     layout.dense = layout.contiguous || is_dense(sizes, strides);
     layout.channels_last = !layout.contiguous && is_channels_last(sizes, strides);
+    layout.hash = key;
     layouts_.push_back(layout);
-    index_.emplace(key, &layouts_.back());
-    return &layouts_.back();
+    table_[at] = &layouts_.back();
+    return table_[at];
 }
 
 LayoutRef LayoutTable::contiguous(const Dims& sizes, Dtype dtype) { return intern(sizes, contiguous_strides(sizes), dtype); }

@@ -5,7 +5,6 @@
 #include <deque>
 #include <initializer_list>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "vram/base/bytes.hpp"
@@ -30,7 +29,12 @@ class Dims {
     [[nodiscard]] std::int64_t product() const;  ///< Overflow beyond 63 bits
     [[nodiscard]] const std::int64_t* begin() const noexcept { return items_.data(); }
     [[nodiscard]] const std::int64_t* end() const noexcept { return items_.data() + rank_; }
-    bool operator==(const Dims& other) const noexcept;
+    bool operator==(const Dims& other) const noexcept {
+        if (rank_ != other.rank_) return false;
+        for (int i = 0; i < rank_; ++i)
+            if (items_[static_cast<std::size_t>(i)] != other.items_[static_cast<std::size_t>(i)]) return false;
+        return true;
+    }
 
   private:
     std::array<std::int64_t, max_rank> items_{};
@@ -49,6 +53,7 @@ struct Layout {
     bool contiguous = true;   ///< torch's is_contiguous()
     bool dense = true;        ///< torch's is_non_overlapping_and_dense()
     bool channels_last = false;  ///< is_contiguous(channels_last or channels_last_3d), and not contiguous
+    std::uint64_t hash = 0;      ///< of sizes, strides and dtype, for the table
     [[nodiscard]] int rank() const noexcept { return sizes.rank(); }
 };
 using LayoutRef = const Layout*;
@@ -65,8 +70,10 @@ class LayoutTable {
     [[nodiscard]] LayoutRef like(LayoutRef layout, Dtype dtype);
 
   private:
+    void grow();
+
     std::deque<Layout> layouts_;
-    std::unordered_multimap<std::uint64_t, LayoutRef> index_;
+    std::vector<LayoutRef> table_;  // open addressing, a power of two, at most half full
 };
 
 /// The broadcast of two shapes; the caller has checked that they fit (a mismatch is a bug of ours: logic_error).

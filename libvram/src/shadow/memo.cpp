@@ -75,6 +75,16 @@ struct Memo::Backward {
     std::vector<std::pair<std::size_t, Look>> gradients;  // of trainable parameters, by index
 };
 
+/// The recorded call itself, stopped after its forward: its graph, until a backward is recorded from it. Slots and
+/// storages are those of the recording.
+struct Memo::RecordedForward {
+    Tensors roots;                // of the outputs that require grad: nodes without storages
+    std::vector<NodeRef> sinks;   // by edge
+    Slot first = 0, end = 0;      // what forward gave birth to
+    std::vector<std::int32_t> survivor_of;
+    const std::vector<Parameter*>* trainable = nullptr;
+};
+
 /// A call as it was recorded.
 struct Macro {
     using Look = Memo::Look;
@@ -94,40 +104,18 @@ struct Macro {
     std::vector<std::int32_t> held;         // by the graph: groups, or groups + survivor
     std::vector<std::pair<std::size_t, Look>> casts;  // autocast's cache: trainable parameter → cast
 
+    std::unique_ptr<Memo::RecordedForward> forward;  // until a backward is recorded from it
+
     // Of the latest call; equal calls may stand in for each other.
     std::function<Tensors(const Tensors&)> function;
     const std::vector<Parameter*>* trainable = nullptr;
     std::vector<std::unique_ptr<Memo::Backward>> backwards;
 };
 
-/// While it lives, the run writes into an empty trace of its own, and what the play depends on is set; then all is as before.
-class Memo::Capture {
+/// Where calls are recorded.
+class Memo::Capture : public Aside {
   public:
-    explicit Capture(Run& run)
-        : run_(run), events_(std::move(run.trace.events)), slots_(run.trace.slots), calls_(run.attention_calls),
-          cache_(std::move(run.autocast_cache)), hooks_(std::move(run.hooks)), tag_(run.activation_tag), op_(run.op),
-          in_backward_(run.in_backward), grad_(run.grad_enabled_), autocast_(run.autocast_), depth_(run.autocast_depth_) {
-        run.trace.events.clear();
-        run.trace.slots = 0;
-        run.attention_calls = {};
-        run.autocast_cache.clear();
-        run.hooks.clear();
-    }
-    ~Capture() {
-        run_.autocast_cache = std::move(cache_);
-        run_.trace.events = std::move(events_);
-        run_.trace.slots = slots_;
-        run_.attention_calls = calls_;
-        run_.hooks = std::move(hooks_);
-        run_.activation_tag = tag_;
-        run_.op = op_;
-        run_.in_backward = in_backward_;
-        run_.grad_enabled_ = grad_;
-        run_.autocast_ = autocast_;
-        run_.autocast_depth_ = depth_;
-    }
-    Capture(const Capture&) = delete;
-    Capture& operator=(const Capture&) = delete;
+    using Aside::Aside;
 
     /// Stand-ins for the storages from outside.
     std::vector<StorageRef> outsiders(const std::vector<Bytes>& bytes, const std::vector<std::uint16_t>& tags) {
@@ -151,22 +139,11 @@ class Memo::Capture {
         run_.in_backward = true;
         run_.grad_enabled_ = false;
         run_.autocast_ = autocast_;
-        run_.autocast_depth_ = depth_;
+        run_.autocast_depth_ = autocast_depth_;
         run_.autocast_cache.clear();
     }
-
-  private:
-    Run& run_;
-    std::vector<Event> events_;
-    Slot slots_;
-    AttentionCalls calls_;
-    CastCache cache_;
-    std::vector<Run::Hook> hooks_;
-    std::uint16_t tag_;
-    Op op_;
-    bool in_backward_, grad_;
-    Run::Autocast autocast_;
-    int depth_;
+    /// Goes on where a recorded forward stopped.
+    void resume(Slot end) { run_.trace.slots = end; }
 };
 
 namespace {
@@ -247,6 +224,29 @@ struct Memo::Played {
     }
 };
 
+namespace {
+
+/// The nodes of the outputs that require grad, as tensors that hold nothing else.
+Tensors roots_of(const Tensors& outputs) {
+    Tensors roots;
+    for (const Tensor& output : outputs) {
+        if (!output.defined() || !output.requires_grad()) continue;
+        Tensor root;
+        root.set_node(output.node(), output.output_number());
+        roots.push_back(std::move(root));
+    }
+    return roots;
+}
+
+std::vector<NodeRef> sinks_of(const Macro& macro, const Tensors& inputs) {
+    std::vector<NodeRef> sinks(static_cast<std::size_t>(macro.edges));
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        if (macro.input_edges[i] >= 0) sinks[static_cast<std::size_t>(macro.input_edges[i])] = inputs[i].node();
+    return sinks;
+}
+
+}  // namespace
+
 std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors& args, const std::function<Tensors(const Tensors&)>& function) {
     auto macro = std::make_unique<Macro>();
     Groups groups;
@@ -305,12 +305,10 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     }
 
     // What the graph alone keeps alive.
-    Tensors roots;
-    for (const Tensor& output : outputs) {
-        Tensor root;
-        if (output.defined() && output.requires_grad()) root.set_node(output.node(), output.output_number());
-        roots.push_back(std::move(root));
-    }
+    auto forward = std::make_unique<RecordedForward>();
+    forward->roots = roots_of(outputs);
+    forward->sinks = sinks_of(*macro, inputs);
+    forward->trainable = spec.trainable;
     outputs.clear();
     inputs.clear();
     outsiders.clear();
@@ -326,6 +324,12 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     }
     for (std::size_t i = 0; i < alive.size(); ++i)
         if (alive[i]) macro->held.push_back(static_cast<std::int32_t>(i));
+    if (macro->has_node) {
+        forward->first = first;
+        forward->end = run_.trace.slots;
+        forward->survivor_of = std::move(survivor_of);
+        macro->forward = std::move(forward);
+    }
     return macro;
 }
 
@@ -337,22 +341,23 @@ Tensors Memo::forward(const CallSpec& spec, const Tensors& args, const std::func
     for (const Tensor& arg : args) {
         const Look look = look_of(arg, groups);
         add(key, look);
-        if (look.layout == nullptr) continue;
+        if (look.layout == nullptr) {
+            nodes.push_back(nullptr);
+            continue;
+        }
         key.push_back(arg.storage()->tag);
         key.push_back(arg.storage()->bytes);
         // Inputs that are one output of one node share an edge.
         std::int64_t same = -1;
         for (std::size_t i = 0; i < nodes.size(); ++i)
-            if (nodes[i] == arg.node().get() && args[i].output_number() == arg.output_number()) same = static_cast<std::int64_t>(i);
+            if (nodes[i] != nullptr && nodes[i] == arg.node().get() && args[i].output_number() == arg.output_number()) same = static_cast<std::int64_t>(i);
         key.push_back(same);
         nodes.push_back(arg.node().get());
     }
-    std::unique_ptr<Macro>& slot = macros_[key];
-    if (!slot) {
-        std::unique_ptr<Macro> made = record_forward(spec, args, function);
-        macros_[key] = std::move(made);
-    }
-    Macro& macro = *macros_[key];
+    auto found = macros_.find(key);
+    // A recording may make others, so that it is entered after it is done.
+    if (found == macros_.end()) found = macros_.emplace(std::move(key), record_forward(spec, args, function)).first;
+    Macro& macro = *found->second;
     macro.function = function;
     macro.trainable = spec.trainable;
 
@@ -508,19 +513,39 @@ void Memo::backward(Node& node, Tensors grads) {
     for (const auto& [index, look] : backward.gradients) (*node.trainable)[index]->grad = look_at(look, storages);
 }
 
+/// Plays the call's forward again, for one more recording of its backward.
+std::unique_ptr<Memo::RecordedForward> Memo::play_forward(const Macro& macro, Capture& capture) {
+    auto forward = std::make_unique<RecordedForward>();
+    std::vector<StorageRef> outsiders = capture.outsiders(macro.group_bytes, macro.group_tags);
+    capture.enter_forward(macro, true);
+    Tensors inputs = stand_ins(macro, outsiders);
+    forward->sinks = sinks_of(macro, inputs);
+    forward->first = run_.trace.slots;
+    const auto begin = static_cast<std::ptrdiff_t>(run_.trace.events.size());
+    Tensors outputs = macro.function(inputs);
+    forward->end = run_.trace.slots;
+    // Survivors, numbered as the recorded forward numbered them.
+    Slice again;
+    const std::vector<Event> events(run_.trace.events.begin() + begin, run_.trace.events.end());
+    cut(again, events, forward->first, forward->end, [](Slot slot) { return static_cast<std::int32_t>(slot); }, forward->survivor_of);
+    forward->roots = roots_of(outputs);
+    forward->trainable = macro.trainable;
+    run_.autocast_cache.clear();
+    return forward;
+}
+
 std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key, const std::vector<Look>& incoming,
                                                       const std::vector<Look>& waiting, const std::vector<Storage*>& gradient_storages, const std::vector<bool>& shared) {
     Macro& macro = *node.macro;
     auto backward = std::make_unique<Backward>();
     backward->key = std::move(key);
     backward->slice = std::make_unique<Slice>();
-    const GradientsAside aside(macro.trainable);
-    if (macro.trainable != nullptr)
-        for (std::size_t i = 0; i < macro.trainable->size(); ++i) {
-            Parameter& parameter = *(*macro.trainable)[i];
-            // A gradient that exists is added to in place: any defined tensor stands for it.
-            parameter.grad = (*node.trainable)[i]->grad.defined() ? run_.on_cpu({1}, Dtype::f32) : Tensor();
-        }
+    const std::vector<Parameter*>* trainable = macro.forward ? macro.forward->trainable : macro.trainable;
+    std::vector<bool> has_gradient;
+    for (std::size_t i = 0; trainable != nullptr && i < trainable->size(); ++i) has_gradient.push_back((*node.trainable)[i]->grad.defined());
+    const GradientsAside aside(trainable);
+    // A gradient that exists is added to in place: any defined tensor stands for it.
+    for (std::size_t i = 0; i < has_gradient.size(); ++i) (*trainable)[i]->grad = has_gradient[i] ? run_.on_cpu({1}, Dtype::f32) : Tensor();
 
     std::vector<Bytes> bytes;
     std::vector<std::uint16_t> tags;
@@ -529,37 +554,13 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
         tags.push_back(storage->tag);
     }
     Capture capture(run_);
+    const std::unique_ptr<Memo::RecordedForward> forward = macro.forward ? std::move(macro.forward) : play_forward(macro, capture);
+    capture.resume(forward->end);
     const auto group_count = static_cast<std::int32_t>(macro.group_bytes.size());
-    std::vector<StorageRef> outsiders = capture.outsiders(macro.group_bytes, macro.group_tags);
-    capture.enter_forward(macro, true);
-    Tensors inputs = stand_ins(macro, outsiders);
-    std::vector<NodeRef> sinks(static_cast<std::size_t>(macro.edges));
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-        if (macro.input_edges[i] >= 0) sinks[static_cast<std::size_t>(macro.input_edges[i])] = inputs[i].node();
-    const Slot first_forward = run_.trace.slots;
-    const std::size_t begin_forward = run_.trace.events.size();
-    Tensors outputs = macro.function(inputs);
-    // Survivors of this forward, numbered as the recorded one numbered them.
-    std::vector<std::int32_t> survivor_of;
-    {
-        Slice again;
-        const std::vector<Event> events(run_.trace.events.begin() + static_cast<std::ptrdiff_t>(begin_forward), run_.trace.events.end());
-        cut(again, events, first_forward, run_.trace.slots, [](Slot slot) { return static_cast<std::int32_t>(slot); }, survivor_of);
-    }
-    const Slot end_forward = run_.trace.slots;
-    Tensors roots;
-    for (const Tensor& output : outputs) {
-        if (!output.defined() || !output.requires_grad()) continue;
-        Tensor root;
-        root.set_node(output.node(), output.output_number());
-        roots.push_back(std::move(root));
-    }
-    outputs.clear();
-    inputs.clear();
-    run_.autocast_cache.clear();
+    const std::vector<NodeRef>& sinks = forward->sinks;
+    const Slot first_forward = forward->first, end_forward = forward->end;
 
     std::vector<StorageRef> gradients = capture.outsiders(bytes, tags);
-    outsiders.clear();
     std::vector<StorageRef> others;  // somebody else's hold
     for (std::size_t i = 0; i < gradients.size(); ++i)
         if (shared[i]) others.push_back(gradients[i]);
@@ -573,7 +574,7 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
     run_.attention_calls = {};
     const Slot first = run_.trace.slots;
     const std::size_t begin = run_.trace.events.size();
-    run_.backward(std::span<const Tensor>(roots.begin(), roots.size()), std::move(grads));
+    run_.backward(std::span<const Tensor>(forward->roots.begin(), forward->roots.size()), std::move(grads));
     const std::vector<Event> events(run_.trace.events.begin() + static_cast<std::ptrdiff_t>(begin), run_.trace.events.end());
     backward->slice->calls = run_.attention_calls;
 
@@ -581,7 +582,7 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
     const auto outsider = [&](Slot slot) -> std::int32_t {
         if (slot >= end_forward) return held_count + static_cast<std::int32_t>(slot - end_forward);
         const std::int32_t place = slot < first_forward ? static_cast<std::int32_t>(slot)
-                                                        : group_count + survivor_of[static_cast<std::size_t>(slot - first_forward)];
+                                                        : group_count + forward->survivor_of[static_cast<std::size_t>(slot - first_forward)];
         const auto found = std::find(macro.held.begin(), macro.held.end(), place);
         if (found == macro.held.end()) throw std::logic_error("memo: backward lets go of what the call did not keep");
         return static_cast<std::int32_t>(found - macro.held.begin());
@@ -604,14 +605,12 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
         backward->buffers.push_back(sink->buffer.empty() ? Look{} : look(sink->buffer[0]));
         sink->buffer.clear();
     }
-    if (macro.trainable != nullptr)
-        for (std::size_t i = 0; i < macro.trainable->size(); ++i) {
-            const Tensor& grad = (*macro.trainable)[i]->grad;
-            if (grad.defined() && grad.storage()->slot >= 0) backward->gradients.push_back({i, look(grad)});
-        }
+    for (std::size_t i = 0; i < has_gradient.size(); ++i) {
+        const Tensor& grad = (*trainable)[i]->grad;
+        if (grad.defined() && grad.storage()->slot >= 0) backward->gradients.push_back({i, look(grad)});
+    }
     // Everything of the recording dies while its trace is still in place.
-    if (macro.trainable != nullptr)
-        for (Parameter* parameter : *macro.trainable) parameter->grad = Tensor();
+    for (std::size_t i = 0; i < has_gradient.size(); ++i) (*trainable)[i]->grad = Tensor();
     return backward;
 }
 

@@ -43,6 +43,7 @@ class Memo {
     };
     struct Slice;
     struct Backward;
+    struct RecordedForward;
     struct Look;
     class Groups;
     class Capture;
@@ -50,6 +51,7 @@ class Memo {
 
     [[nodiscard]] std::unique_ptr<Macro> record_forward(const CallSpec& spec, const Tensors& args,
                                                         const std::function<Tensors(const Tensors&)>& function);
+    [[nodiscard]] std::unique_ptr<RecordedForward> play_forward(const Macro& macro, Capture& capture);
     [[nodiscard]] std::unique_ptr<Backward> record_backward(const Node& node, Key key, const std::vector<Look>& incoming,
                                                             const std::vector<Look>& waiting, const std::vector<Storage*>& storages,
                                                             const std::vector<bool>& shared);

@@ -49,20 +49,20 @@ struct Node {
     std::uint64_t sequence = 0;  // accumulation into a leaf has the highest: it runs as soon as it can
     Backward backward = nullptr;
     Small<Edge, 3> edges;
-    Small<Saved, 5> saved;
-    Small<LayoutRef, 2> outputs;  // of what forward returned
-    Small<LayoutRef, 2> meta;     // layouts that backward needs without the tensor
+    Small<Saved, 2> saved;
+    Small<LayoutRef, 1> outputs;  // of what forward returned
+    Small<LayoutRef, 1> meta;     // layouts that backward needs without the tensor
     std::array<std::int64_t, 4> numbers{};
     Parameter* leaf = nullptr;    // of an accumulation node
     std::int32_t sink = -1;       // inside a memo's capture: gradients for this input of the call leave here
     Macro* macro = nullptr;       // a call that the memo copied
-    Small<StorageRef, 4> held;    // what such a call keeps for its backward
+    Small<StorageRef, 1> held;    // what such a call keeps for its backward
     const std::vector<Parameter*>* trainable = nullptr;  // of its block
 
     // The engine's own, meaningful during one backward.
     std::int32_t dependencies = 0;
     bool reached = false;
-    Tensors buffer;
+    Small<Tensor, 1> buffer;
 
     [[nodiscard]] bool needs(std::size_t edge) const { return static_cast<bool>(edges[edge].node); }
 };

@@ -15,6 +15,7 @@ void release(Node* node) noexcept {
 
 Run::Run(Kernels kernels_in, bool memo) : kernels(kernels_in) {
     activation_tag = tag("", Category::activations);
+    trace.events.reserve(1 << 16);
     if (memo) memo_ = std::make_unique<Memo>(*this);
     storages_.emplace_back();
     host_ = &storages_.back();
@@ -27,6 +28,33 @@ Run::~Run() {
     autocast_cache.clear();
     workspaces_.clear();
     memo_.reset();
+}
+
+Aside::Aside(Run& run)
+    : run_(run), tag_(run.activation_tag), autocast_(run.autocast_), autocast_depth_(run.autocast_depth_), live_(run.live_),
+      calls_(run.attention_calls), casts_(std::move(run.autocast_cache)), hooks_(std::move(run.hooks)), op_(run.op),
+      in_backward_(run.in_backward), grad_enabled_(run.grad_enabled_) {
+    std::swap(trace_.events, run.trace.events);
+    trace_.slots = std::exchange(run.trace.slots, 0);
+    run.live_ = 0;
+    run.attention_calls = {};
+    run.autocast_cache = {};
+    run.hooks.clear();
+}
+
+Aside::~Aside() {
+    run_.autocast_cache = std::move(casts_);
+    std::swap(trace_.events, run_.trace.events);
+    run_.trace.slots = trace_.slots;
+    run_.live_ = live_;
+    run_.attention_calls = calls_;
+    run_.hooks = std::move(hooks_);
+    run_.activation_tag = tag_;
+    run_.op = op_;
+    run_.in_backward = in_backward_;
+    run_.grad_enabled_ = grad_enabled_;
+    run_.autocast_ = autocast_;
+    run_.autocast_depth_ = autocast_depth_;
 }
 
 void Run::push(Event event) {
@@ -50,6 +78,8 @@ StorageRef Run::allocate(Bytes bytes, Op who, EventKind kind) {
     storage->bytes = bytes;
     storage->slot = trace.slots++;
     storage->tag = activation_tag;
+    storage->scratch = kind == EventKind::scratch;
+    if (!storage->scratch) live_ = checked_add(live_, round_up(bytes, 512));
     StorageRef reference(storage);
     push({bytes, storage->slot, storage->tag, kind, static_cast<std::uint8_t>(who)});
     return reference;
@@ -77,6 +107,7 @@ StorageRef Run::scratch(Bytes bytes, Op who) {
 
 void Run::free_storage(Storage* storage) noexcept {
     if (storage->slot < 0) return;  // the host's, which never dies
+    if (!storage->scratch) live_ -= round_up(storage->bytes, 512);
     if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, 0});
     free_storages_.push_back(storage);
 }

@@ -91,6 +91,9 @@ class Run {
     /// A storage for an allocation that was copied from a recording, under this slot; the event is written now.
     [[nodiscard]] StorageRef adopt(Event event, Slot slot);
 
+    /// Live bytes of tensors, each storage rounded to 512; scratch is not counted.
+    [[nodiscard]] Bytes live() const noexcept { return live_; }
+
     // ---- tags and marks
     [[nodiscard]] std::uint16_t tag(std::string_view component, Category category);
     void mark(MarkKind kind, std::string name = {});
@@ -148,6 +151,7 @@ class Run {
     static constexpr std::size_t event_limit = 80'000'000;
 
   private:
+    friend class Aside;
     friend class NoGrad;
     friend class EnableGrad;
     friend class AutocastScope;
@@ -162,6 +166,7 @@ class Run {
     std::vector<Node*> dying_;
     bool reaping_ = false;
     Storage* host_ = nullptr;
+    Bytes live_ = 0;
     std::uint64_t sequence_ = 0;
     bool grad_enabled_ = true;
     Autocast autocast_;
@@ -175,6 +180,31 @@ class Run {
 /// A trace that would exceed Run::event_limit.
 struct TraceTooLong : std::runtime_error {
     using std::runtime_error::runtime_error;
+};
+
+/// Plays that leave no trace: while it lives, the run writes into an empty trace of its own, counts from 0, and starts with no
+/// casts, no hooks and no calls counted; then all is as before. What is made meanwhile must be gone by then.
+class Aside {
+  public:
+    explicit Aside(Run& run);
+    ~Aside();
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+  protected:
+    Run& run_;
+    const std::uint16_t tag_;
+    const Run::Autocast autocast_;
+    const int autocast_depth_;
+
+  private:
+    Trace trace_;
+    Bytes live_;
+    AttentionCalls calls_;
+    CastCache casts_;
+    std::vector<Run::Hook> hooks_;
+    Op op_;
+    bool in_backward_, grad_enabled_;
 };
 
 /// torch.no_grad() for a scope.

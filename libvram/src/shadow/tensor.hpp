@@ -18,6 +18,7 @@ struct Storage {
     Slot slot = -1;        // -1: on the CPU, or empty; no events
     std::int32_t refs = 0;
     std::uint16_t tag = 0;
+    bool scratch = false;  // a kernel's or a library's, no tensor's
 };
 
 void release(Storage* storage) noexcept;

@@ -52,16 +52,6 @@ class Process {
         facts_.counts.adapter_parameters = weights.adapter_parameters();
     }
 
-    /// What a first step keeps for backward, played without anything before it.
-    Bytes kept() {
-        pipeline_.transformer.to_gpu();
-        pipeline_.transformer.weights.adapter_to_gpu();
-        resident_.unconditional_embeds = encode();
-        resident_.cached_blank_embeds = encode();
-        loop_.step("step 1", training_.batches.front());
-        return facts_.phases.back().kept_for_backward;
-    }
-
   private:
     void tell(std::string name, std::string kind) {
         facts_.phases.push_back({std::move(name), std::move(kind), {}, 0, 0});
@@ -203,6 +193,9 @@ class Process {
         pipeline_.flush();  // did_first_flush
         loop_.step("step 2", batches.front());
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
+        facts_.checkpointing = training_.gradient_checkpointing;
+        facts_.kept_without_checkpointing =
+            training_.gradient_checkpointing ? loop_.kept_without_checkpointing(batches.front()) : facts_.kept_for_backward;
         for (std::size_t i = 1; i < batches.size(); ++i) loop_.step(bucket_name(batches[i]), batches[i]);
         loop_.cleanup();
     }
@@ -227,25 +220,8 @@ class Process {
 
 run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& run) {
     run::Facts facts;
-    {
-        Process process(job, catalogue, run, facts);
-        process.play();
-    }
-    const auto& training = std::get<job::Training>(job.work);
-    facts.checkpointing = training.gradient_checkpointing;
-    facts.kept_without_checkpointing = facts.kept_for_backward;
-    if (training.gradient_checkpointing) {
-        // The same step without, in a run of its own that nobody else sees.
-        job::Job plain = job;
-        auto& work = std::get<job::Training>(plain.work);
-        work.gradient_checkpointing = false;
-        work.gradient_accumulation = 1;
-        work.batches.resize(1);
-        run::Facts unseen;
-        Run other(run.kernels, run.memo() != nullptr);
-        Process process(plain, catalogue, other, unseen);
-        facts.kept_without_checkpointing = process.kept();
-    }
+    Process process(job, catalogue, run, facts);
+    process.play();
     return facts;
 }
 

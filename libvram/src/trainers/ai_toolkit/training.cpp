@@ -53,8 +53,7 @@ Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
       resident_(resident),
       facts_(facts),
       run_(pipeline.run),
-      training_(std::get<job::Training>(pipeline.job.work)),
-      live_(pipeline.run) {}
+      training_(std::get<job::Training>(pipeline.job.work)) {}
 
 void Training::step(const std::string& name, const job::Batch& batch) {
     const shadow::PhaseScope phase(run_, name);
@@ -86,6 +85,28 @@ void Training::step(const std::string& name, const job::Batch& batch) {
     facts_.phases.push_back({name, "train", {batch.width, batch.height, batch.frames}, batch.count, kept_});
 }
 
+Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
+    const Tensor scheduler_timesteps = scheduler_timesteps_;  // given back before the aside ends
+    const shadow::Aside aside(run_);
+    bool& checkpointing = pipeline_.transformer.model->gradient_checkpointing;
+    const bool before = std::exchange(checkpointing, false);
+    const ComponentScope scope(run_, "transformer");
+    Prepared prepared;
+    PromptEmbeds embeds_to_use, embeds;
+    Tensor latents, batch_latents;
+    {
+        const NoGrad no_grad(run_);
+        prepared = process_general_training_batch(batch, batch_latents);
+        embeds = conditional_embeds(batch.count, embeds_to_use);
+        latents = shadow::to(prepared.noisy_latents, pipeline_.job.dtype);
+    }
+    const Bytes start = run_.live();
+    const Tensor noise_pred = predict_noise(latents, prepared.timesteps, embeds, batch);
+    scheduler_timesteps_ = scheduler_timesteps;
+    checkpointing = before;
+    return run_.live() - start;
+}
+
 void Training::cleanup() { batch_latents_.clear(); }
 
 Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batch_latents) {
@@ -94,7 +115,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     Tensor loss_multiplier, mask_multiplier;
     PromptEmbeds embeds_to_use, embeds;
     Tensor latents;  // the cast that predict_noise is handed; its frame holds it
-    const Bytes start = live_.now();
+    const Bytes start = run_.live();
     {
         const StageScope stage(run_, "prepare");
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
@@ -105,7 +126,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
         embeds = conditional_embeds(batch.count, embeds_to_use);
         latents = shadow::to(prepared.noisy_latents, dtype);
     }
-    const Bytes before = live_.now();
+    const Bytes before = run_.live();
     if (first_) facts_.inputs = before - start + resident_.bytes();
     first_ = false;
     const shadow::AttentionCalls calls = run_.attention_calls;
@@ -113,7 +134,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     {
         const StageScope stage(run_, "forward");
         noise_pred = predict_noise(latents, prepared.timesteps, embeds, batch);
-        kept_ = live_.now() - before;
+        kept_ = run_.live() - before;
     }
     latents = Tensor();
     Tensor loss;

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "run/live.hpp"
 #include "run/optimizer.hpp"
 #include "trainers/ai_toolkit/pipeline.hpp"
 #include "vram/run/facts.hpp"
@@ -35,6 +34,9 @@ class Training {
     /// played.
     void cleanup();
 
+    /// What a step's forward would keep; leaves no trace.
+    [[nodiscard]] Bytes kept_without_checkpointing(const job::Batch& batch);
+
     run::Optimizer optimizer;
 
   private:
@@ -55,7 +57,6 @@ class Training {
     run::Facts& facts_;
     Run& run_;
     const job::Training& training_;
-    run::Live live_;
     Tensor scheduler_timesteps_;        // noise_scheduler.timesteps
     std::deque<Tensor> batch_latents_;  // batch.latents of the step's batches
     Bytes kept_ = 0;

@@ -71,38 +71,12 @@ Bytes bytes_of(const Tensors& tensors) {
     return total;
 }
 
-/// Live bytes of tensors at the end of a trace, counted as events come: for what a step keeps.
-class Live {
-  public:
-    explicit Live(const Run& run) : run_(run) {}
-    Bytes now() {
-        const auto& events = run_.trace.events;
-        for (; at_ < events.size(); ++at_) {
-            const shadow::Event& event = events[at_];
-            if (event.kind == shadow::EventKind::alloc) {
-                sizes_.resize(static_cast<std::size_t>(event.slot) + 1);
-                sizes_[static_cast<std::size_t>(event.slot)] = round_up(event.bytes, 512);
-                live_ += round_up(event.bytes, 512);
-            } else if (event.kind == shadow::EventKind::free && static_cast<std::size_t>(event.slot) < sizes_.size()) {
-                live_ -= sizes_[static_cast<std::size_t>(event.slot)];
-            }
-        }
-        return live_;
-    }
-
-  private:
-    const Run& run_;
-    std::size_t at_ = 0;
-    Bytes live_ = 0;
-    std::vector<Bytes> sizes_;  // 0 for scratch
-};
-
 /// One model and what is done with it.
 class Loop {
   public:
     Loop(const job::Job& job, const profile::ModelProfile& profile, Run& run, run::Facts& facts)
         : job_(job), run_(run), facts_(facts), component_(job.component ? job.model : "transformer"),
-          weights_(run, component_, rules_of(job, profile)), live_(run) {
+          weights_(run, component_, rules_of(job, profile)) {
         model_ = models::build(weights_, profile);
     }
 
@@ -152,6 +126,9 @@ class Loop {
         step("step 1", training, training.batches.front(), inputs, targets, optimizer);
         step("step 2", training, training.batches.front(), inputs, targets, optimizer);
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
+        facts_.checkpointing = training.gradient_checkpointing;
+        facts_.kept_without_checkpointing =
+            training.gradient_checkpointing ? kept_by_plain_forward(training, first, inputs) : facts_.kept_for_backward;
         facts_.optimizer_state = optimizer.state_bytes();
         for (std::size_t i = 1; i < training.batches.size(); ++i) {
             const job::Batch& batch = training.batches[i];
@@ -166,21 +143,6 @@ class Loop {
         }
     }
 
-    /// What a forward keeps without gradient checkpointing.
-    Bytes kept_by_plain_forward(const job::Training& training) {
-        weights_.to_gpu();
-        const Request request = request_of(job_, training.batches.front());
-        const Tensors inputs = make(run_, model_->inputs(request), shadow::Op::input);
-        const shadow::ComponentScope scope(run_, component_);
-        const Bytes start = live_.now();
-        Tensors preds;
-        {
-            const shadow::AutocastScope autocast(run_, {training.autocast.enabled, training.autocast.dtype});
-            preds = model_->forward(inputs, request);
-        }
-        return live_.now() - start;
-    }
-
     void tell_weights() {
         facts_.weights = weights_.base_bytes();
         facts_.adapter = weights_.adapter_bytes();
@@ -190,6 +152,20 @@ class Loop {
     }
 
   private:
+    /// What a forward would keep without gradient checkpointing.
+    Bytes kept_by_plain_forward(const job::Training& training, const Request& request, const Tensors& inputs) {
+        const shadow::Aside aside(run_);
+        model_->gradient_checkpointing = false;
+        Tensors preds;
+        {
+            const shadow::ComponentScope scope(run_, component_);
+            const shadow::AutocastScope autocast(run_, {training.autocast.enabled, training.autocast.dtype});
+            preds = model_->forward(inputs, request);
+        }
+        model_->gradient_checkpointing = true;
+        return run_.live();
+    }
+
     void load_weights() {
         const shadow::StageScope stage(run_, "weights");
         weights_.to_gpu();
@@ -219,12 +195,12 @@ class Loop {
             Tensors preds;
             {
                 const shadow::StageScope stage(run_, "forward");
-                const Bytes start = live_.now();
+                const Bytes start = run_.live();
                 {
                     const shadow::AutocastScope autocast(run_, {training.autocast.enabled, training.autocast.dtype});
                     preds = model_->forward(inputs, request);
                 }
-                kept = live_.now() - start;
+                kept = run_.live() - start;
             }
             {
                 const shadow::StageScope stage(run_, "loss");
@@ -265,7 +241,6 @@ class Loop {
     std::string component_;
     nn::Weights weights_;
     std::unique_ptr<Model> model_;
-    Live live_;
 };
 
 }  // namespace
@@ -277,16 +252,7 @@ run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& r
     if (const auto* call = std::get_if<job::Call>(&job.work)) {
         loop.call(*call);
     } else {
-        const auto& training = std::get<job::Training>(job.work);
-        loop.train(training);
-        facts.checkpointing = training.gradient_checkpointing;
-        facts.kept_without_checkpointing = facts.kept_for_backward;
-        if (training.gradient_checkpointing) {
-            // The same forward without, in a run of its own that nobody else sees.
-            Run other(run.kernels, run.memo() != nullptr);
-            run::Facts aside;
-            facts.kept_without_checkpointing = Loop(job, profile, other, aside).kept_by_plain_forward(training);
-        }
+        loop.train(std::get<job::Training>(job.work));
     }
     loop.tell_weights();
     facts.counts.attention_flash = run.attention_calls.flash;
