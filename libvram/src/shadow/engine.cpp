@@ -150,6 +150,13 @@ void Run::backward(const Tensor& loss) {
     Tensors grads;
     grads.push_back(ones);
     backward(std::span<const Tensor>(&loss, 1), std::move(grads));
+    drop_recordings();
+}
+
+void Run::drop_recordings() {
+    if (memo_ == nullptr) return;
+    const Aside aside(*this);
+    memo_->drop_graphs();
 }
 
 void Run::backward(std::span<const Tensor> outputs, Tensors grads) {

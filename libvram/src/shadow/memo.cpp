@@ -329,6 +329,7 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
         forward->end = run_.trace.slots;
         forward->survivor_of = std::move(survivor_of);
         macro->forward = std::move(forward);
+        with_graph_.push_back(macro.get());
     }
     return macro;
 }
@@ -511,6 +512,11 @@ void Memo::backward(Node& node, Tensors grads) {
         edge.node->buffer[static_cast<std::size_t>(edge.input)] = look_at(backward.buffers[i], storages);
     }
     for (const auto& [index, look] : backward.gradients) (*node.trainable)[index]->grad = look_at(look, storages);
+}
+
+void Memo::drop_graphs() {
+    for (Macro* macro : with_graph_) macro->forward.reset();
+    with_graph_.clear();
 }
 
 /// Plays the call's forward again, for one more recording of its backward.

@@ -34,6 +34,8 @@ class Memo {
     [[nodiscard]] Tensors forward(const CallSpec& spec, const Tensors& args, const std::function<Tensors(const Tensors&)>& function);
     /// Plays a call's backward; gradients of its inputs land in the buffers of the nodes that its edges lead to.
     void backward(Node& node, Tensors grads);
+    /// Lets recorded graphs go that no backward came for: they hold weights. Only where their events leave no trace.
+    void drop_graphs();
 
   private:
     friend struct Macro;
@@ -63,6 +65,7 @@ class Memo {
 
     Run& run_;
     std::unordered_map<Key, std::unique_ptr<Macro>, KeyHash> macros_;
+    std::vector<Macro*> with_graph_;  // in the order of recording
 };
 
 }  // namespace vram::shadow

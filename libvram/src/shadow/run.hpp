@@ -110,6 +110,8 @@ class Run {
     /// Makes `output` the node's next output.
     static void attach(Tensor& output, const NodeRef& node);
     void make_leaf(Parameter& parameter);
+    /// Lets go of what the memo keeps for backwards that did not come; see Memo::drop_graphs.
+    void drop_recordings();
     /// torch's engine: from one loss, or from given gradients of given outputs.
     void backward(const Tensor& loss);
     void backward(std::span<const Tensor> outputs, Tensors grads);

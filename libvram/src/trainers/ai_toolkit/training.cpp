@@ -102,9 +102,11 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     }
     const Bytes start = run_.live();
     const Tensor noise_pred = predict_noise(latents, prepared.timesteps, embeds, batch);
+    const Bytes kept = run_.live() - start;
     scheduler_timesteps_ = scheduler_timesteps;
     checkpointing = before;
-    return run_.live() - start;
+    run_.drop_recordings();
+    return kept;
 }
 
 void Training::cleanup() { batch_latents_.clear(); }

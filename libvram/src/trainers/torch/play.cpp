@@ -163,7 +163,9 @@ class Loop {
             preds = model_->forward(inputs, request);
         }
         model_->gradient_checkpointing = true;
-        return run_.live();
+        const Bytes kept = run_.live();
+        run_.drop_recordings();
+        return kept;
     }
 
     void load_weights() {
