@@ -144,7 +144,7 @@ class Recorder {
 };
 
 template <class AnyAllocator>
-Usage replay_with(const Trace& trace, AnyAllocator allocator) {
+Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between) {
     Recorder recorder;
     Window window;
     std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
@@ -182,10 +182,10 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator) {
             case EventKind::retag: break;
             case EventKind::mark: {
                 const Mark& mark = trace.marks[slot];
-                if (mark.kind == MarkKind::empty_cache) {
-                    if (!failure) allocator.empty_cache();
-                    break;
-                }
+                const bool gives_back = mark.kind == MarkKind::empty_cache ||
+                                        (mark.kind == MarkKind::phase_begin && between == Between::give_back);
+                if (gives_back && !failure) allocator.empty_cache();
+                if (mark.kind == MarkKind::empty_cache) break;
                 if (failure) {
                     window.allocated = window.reserved = 0;
                 } else {
@@ -260,10 +260,11 @@ Usage sum(const Trace& trace) {
     return recorder.finish(window);
 }
 
-Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacity) {
+Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacity, Between between) {
+    using Backend = AllocatorConfig::Backend;
     switch (config.backend) {
-        case AllocatorConfig::Backend::native: return replay_with(trace, Allocator(config, capacity));
-        case AllocatorConfig::Backend::cuda_malloc_async: return replay_with(trace, AsyncAllocator(config, capacity));
+        case Backend::native: return replay_with(trace, Allocator(config, capacity), between);
+        case Backend::cuda_malloc_async: return replay_with(trace, AsyncAllocator(config, capacity), between);
     }
     return {};
 }

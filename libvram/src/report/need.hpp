@@ -6,9 +6,9 @@
 
 namespace vram::report {
 
-/// How far `reserved` may lie above its replay, by phase: the largest block so far that was born and died within one
-/// phase, as the allocator rounds it. With expandable segments at most one page of them, as a hole of theirs is never
-/// larger than that; this half of the rule is not measured.
+/// How far `reserved` may lie above its replay, by phase: the largest block that was born and died within that phase, as
+/// the allocator rounds it. With expandable segments at most one page of them, as a hole of theirs is never larger than
+/// that; this half of the rule is not measured.
 ///
 /// The one place of this rule; `device_high` includes the band, `device_low` does not. Source: design.md §4: replays of
 /// recorded steps met 12 measured trainings of two video models (A100, reserved) within 1.4 %, which one largest
@@ -19,9 +19,11 @@ namespace vram::report {
 struct Need {
     device::Usage usage;
     std::vector<Bytes> bands;               // by phase of the usage
+    std::vector<Bytes> alone;               // by phase: reserved, had nothing been left in the cache when it began
     Bytes device_low = 0, device_high = 0;  // reserved and what stands beside it; `band` is in the high end only
-    [[nodiscard]] Bytes band() const { return bands.empty() ? 0 : bands.back(); }  // of the run
-    bool squeezed = false;  // fits only since cached memory goes back to the card
+    bool squeezed = false;                  // fits only since cached memory goes back to the card
+
+    [[nodiscard]] Bytes band() const;  // of the run: the largest of its phases
 };
 
 /// Replays without a limit; where that exceeds the card, with its limit, as torch gives cached memory back before it

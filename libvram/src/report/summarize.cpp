@@ -53,7 +53,8 @@ std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, con
     return parts;
 }
 
-Phase phase_of(const PhaseUsage& usage, Bytes band, const run::Facts& facts, const Card& card) {
+/// `alone` and `band`: of the phase, see Need.
+Phase phase_of(const PhaseUsage& usage, Bytes alone, Bytes band, const run::Facts& facts, const Card& card) {
     Phase phase;
     phase.name = usage.name;
     for (const run::PhaseFacts& fact : facts.phases) {
@@ -69,8 +70,7 @@ Phase phase_of(const PhaseUsage& usage, Bytes band, const run::Facts& facts, con
     phase.allocated_peak = usage.allocated_peak;
     phase.reserved_peak = usage.reserved_peak;
     phase.device_peak = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
-    phase.verdict = verdict_of(usage.reserved_peak + card.outside_low(),
-                               usage.reserved_peak + band + card.outside_high(), card.line);
+    phase.verdict = verdict_of(alone + card.outside_low(), alone + band + card.outside_high(), card.line);
     for (const device::Span& stage : usage.stages)
         phase.stages.push_back(
             {stage.name, stage.tensors_peak, stage.tensors_end, stage.allocated_peak, stage.reserved_peak});
@@ -166,7 +166,7 @@ Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Tra
     peak.device_high = need.device_high;
     report.peak = std::move(peak);
     for (std::size_t i = 0; i < usage.phases.size(); ++i)
-        report.phases.push_back(phase_of(usage.phases[i], need.bands[i], facts, card));
+        report.phases.push_back(phase_of(usage.phases[i], need.alone[i], need.bands[i], facts, card));
     report.breakdown = breakdown_of(trace, need, card, deciding);
     report.reason = reason_of(report);
     report.risk = risk_of(report, need, job);

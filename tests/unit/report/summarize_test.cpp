@@ -135,6 +135,20 @@ TEST_CASE("a verdict changes at the byte") {
     CHECK(asked(low - 1).phase("load")->verdict == Verdict::fits);
 }
 
+TEST_CASE("a phase answers for itself") {
+    TraceWriter writer;
+    writer.phase("load", [&] { (void)writer.alloc(4 * GiB, "transformer", Category::weights); });
+    for (const auto& [name, transient] : {std::pair("768", 3 * GiB), std::pair("1536", 9 * GiB), std::pair("512", GiB)})
+        writer.phase(name, [&] { writer.free(writer.alloc(transient)); });
+    const Report report = report_on(writer.trace, card_of(12 * GiB, {}, ChosenBy::flag));
+    CHECK(report.verdict == Verdict::does_not_fit);
+    CHECK(report.peak->phase == "1536");
+    CHECK(report.phase("768")->verdict == Verdict::fits);
+    CHECK(report.phase("1536")->verdict == Verdict::does_not_fit);
+    CHECK(report.phase("512")->verdict == Verdict::fits);  // though the cache that 1536 left is still reserved
+    CHECK(report.phase("512")->reserved_peak == report.phase("1536")->reserved_peak);
+}
+
 TEST_CASE("other processes take from the card") {
     job::Environment environment;
     environment.other_processes = 70 * GiB;
@@ -193,9 +207,9 @@ TEST_CASE("the band is the largest block that is born and dies within one phase"
     });
     device::AllocatorConfig config;
     writer.phase("step 2", [&] { writer.free(writer.alloc(300 * MiB)); });
-    CHECK(reserved_bands(writer.trace, config) == std::vector{100 * MiB + 512, 100 * MiB + 512, 300 * MiB});
+    CHECK(reserved_bands(writer.trace, config) == std::vector<Bytes>{100 * MiB + 512, 512, 300 * MiB});
     config.expandable_segments = true;
-    CHECK(reserved_bands(writer.trace, config) == std::vector{20 * MiB, 20 * MiB, 20 * MiB});
+    CHECK(reserved_bands(writer.trace, config) == std::vector<Bytes>{20 * MiB, 512, 20 * MiB});
     CHECK(reserved_bands({}, config).empty());
 }
 

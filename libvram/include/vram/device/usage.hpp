@@ -68,10 +68,15 @@ struct Usage {
 /// Live tensors only: a sum, about 1 ns an event. Errors: none; the trace keeps its invariants.
 [[nodiscard]] Usage sum(const shadow::Trace& trace);
 
+/// What becomes of cached memory where a phase begins. Runs keep it; given back, each phase reserves only what it and
+/// what is still alive need.
+enum class Between : std::uint8_t { keep, give_back };
+
 /// The same and torch's caching allocator, about 30 ns an event. `capacity` bounds the reserved bytes; running out is a
 /// value (Usage::failure). To learn the need, replay without a limit; to learn whether giving cached memory back makes
 /// it fit, replay with the card's.
-[[nodiscard]] Usage replay(const shadow::Trace& trace, const AllocatorConfig& config, Capacity capacity = unlimited);
+[[nodiscard]] Usage replay(const shadow::Trace& trace, const AllocatorConfig& config, Capacity capacity = unlimited,
+                           Between between = Between::keep);
 
 /// A slot that is alive after an event.
 struct LiveSlot {
