@@ -8,7 +8,7 @@
 namespace vram::bench {
 
 [[nodiscard]] inline const profile::Catalogue& catalogue() {
-    static const profile::Catalogue all = *profile::Catalogue::built_in();
+    static const profile::Catalogue all = profile::Catalogue::built_in();
     return all;
 }
 

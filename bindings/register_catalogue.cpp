@@ -1,8 +1,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <stdexcept>
-
 #include "catalogue.hpp"
 #include "register.hpp"
 #include "vram/report/trainer_list.hpp"
@@ -13,11 +11,7 @@ using namespace py::literals;
 namespace vram::python {
 
 const profile::Catalogue& catalogue() {
-    static const profile::Catalogue built_in = [] {
-        expected<profile::Catalogue> read = profile::Catalogue::built_in();
-        if (!read) throw std::runtime_error("an error of vramest's own: " + to_text(read.error().front()));
-        return *std::move(read);
-    }();
+    static const profile::Catalogue built_in = profile::Catalogue::built_in();
     return built_in;
 }
 

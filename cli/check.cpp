@@ -20,13 +20,12 @@ int refuse(const Diagnostics& complaints, bool json, std::ostream& out, std::ost
 }
 
 int check(const Arguments& arguments, std::ostream& out, std::ostream& err) {
-    const expected<profile::Catalogue> catalogue = profile::Catalogue::built_in();
-    if (!catalogue) return refuse(catalogue.error(), arguments.json, out, err);
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
     if (!text) return refuse(text.error(), arguments.json, out, err);
     report::CheckOptions options = arguments.options;
     if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
-    const report::Report report = report::check(*text, arguments.file, options, *catalogue);
+    const report::Report report = report::check(*text, arguments.file, options, catalogue);
     out << (arguments.json ? report::to_json(report) + "\n" : report::to_text(report));
     if (report.verdict == report::Verdict::cannot_say) print_complaints(report.diagnostics, err);
     return report::exit_code(report, arguments.strict);

@@ -29,11 +29,10 @@ ordered_json json_of(const profile::MemoryRange& range) {
 }  // namespace
 
 int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
-    const expected<profile::Catalogue> catalogue = profile::Catalogue::built_in();
-    if (!catalogue) return refuse(catalogue.error(), arguments.json, out, err);
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
     if (arguments.json) {
         ordered_json list = ordered_json::array();
-        for (const profile::ModelProfile& model : catalogue->models())
+        for (const profile::ModelProfile& model : catalogue.models())
             list.push_back({{"id", model.id},
                             {"kind", to_text(model.kind)},
                             {"family", model.family},
@@ -44,8 +43,8 @@ int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         out << list.dump(2) << '\n';
         return 0;
     }
-    const std::size_t ids = widest(catalogue->models(), [](const auto& model) { return model.id; });
-    for (const profile::ModelProfile& model : catalogue->models()) {
+    const std::size_t ids = widest(catalogue.models(), [](const auto& model) { return model.id; });
+    for (const profile::ModelProfile& model : catalogue.models()) {
         pad(out, model.id, ids);
         pad(out, std::string(to_text(model.kind)), 14);
         out << model.name << '\n';
@@ -54,9 +53,8 @@ int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
 }
 
 int gpus(const Arguments& arguments, std::ostream& out, std::ostream& err) {
-    const expected<profile::Catalogue> catalogue = profile::Catalogue::built_in();
-    if (!catalogue) return refuse(catalogue.error(), arguments.json, out, err);
-    const std::vector<profile::DeviceProfile>& cards = catalogue->cards().devices();
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
+    const std::vector<profile::DeviceProfile>& cards = catalogue.cards().devices();
     if (arguments.json) {
         ordered_json list = ordered_json::array();
         for (const profile::DeviceProfile& card : cards)

@@ -6,12 +6,11 @@
 namespace vram::cli {
 
 int trace(const Arguments& arguments, std::ostream& out, std::ostream& err) {
-    const expected<profile::Catalogue> catalogue = profile::Catalogue::built_in();
-    if (!catalogue) return refuse(catalogue.error(), false, out, err);
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
     if (!text) return refuse(text.error(), false, out, err);
     const expected<std::string> events =
-        report::trace_json(*text, arguments.file, arguments.options, *catalogue, arguments.scratch);
+        report::trace_json(*text, arguments.file, arguments.options, catalogue, arguments.scratch);
     if (!events) return refuse(events.error(), false, out, err);
     if (arguments.out.empty()) {
         out << *events;

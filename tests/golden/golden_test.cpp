@@ -35,7 +35,7 @@ std::vector<fs::path> jobs() {
 }
 
 const profile::Catalogue& catalogue() {
-    static const profile::Catalogue built_in = *profile::Catalogue::built_in();
+    static const profile::Catalogue built_in = profile::Catalogue::built_in();
     return built_in;
 }
 

@@ -23,7 +23,7 @@ inline const char* to_text(Kind kind) {
 }
 
 inline const profile::Catalogue& catalogue() {
-    static const profile::Catalogue all = *profile::Catalogue::built_in();
+    static const profile::Catalogue all = profile::Catalogue::built_in();
     return all;
 }
 

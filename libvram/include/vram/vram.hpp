@@ -7,8 +7,8 @@
 
 /// The front door:
 ///
-///     const vram::expected<vram::Catalogue> catalogue = vram::Catalogue::built_in();
-///     const vram::Report report = vram::check(text, "job.yaml", {.gpu = "rtx-4090"}, *catalogue);
+///     const vram::Catalogue catalogue = vram::Catalogue::built_in();
+///     const vram::Report report = vram::check(text, "job.yaml", {.gpu = "rtx-4090"}, catalogue);
 ///     if (report.verdict == vram::Verdict::fits) …
 namespace vram {
 

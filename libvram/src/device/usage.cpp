@@ -1,6 +1,7 @@
 #include "vram/device/usage.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace vram::device {
 
@@ -8,6 +9,7 @@ using shadow::Event;
 using shadow::EventKind;
 using shadow::Mark;
 using shadow::MarkKind;
+using shadow::Slot;
 using shadow::Trace;
 
 namespace {
@@ -270,22 +272,31 @@ Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacit
 }
 
 std::vector<LiveSlot> alive_after(const Trace& trace, std::int64_t event) {
-    constexpr std::int64_t unborn = -1;
-    std::vector<LiveSlot> slots(static_cast<std::size_t>(trace.slots), LiveSlot{.born = unborn});
-    for (std::int64_t i = 0; i <= event; ++i) {
+    // Backwards, what is freed is known before it is born, and the last tag before the others.
+    std::vector<bool> dead(static_cast<std::size_t>(trace.slots));
+    std::unordered_map<Slot, std::uint16_t> tags;
+    std::vector<LiveSlot> slots;
+    for (std::int64_t i = event; i >= 0; --i) {
         const Event& e = trace.events[static_cast<std::size_t>(i)];
-        if (e.kind == EventKind::mark) continue;
-        LiveSlot& slot = slots[static_cast<std::size_t>(e.slot)];
+        const auto slot = static_cast<std::size_t>(e.slot);
         switch (e.kind) {
-            case EventKind::alloc: slot = {e.slot, e.tag, e.op, false, e.bytes, i}; break;
-            case EventKind::scratch: slot = {e.slot, e.tag, e.op, true, e.bytes, i}; break;
-            case EventKind::free: slot.born = unborn; break;
-            case EventKind::retag: slot.tag = e.tag; break;
+            case EventKind::alloc:
+            case EventKind::scratch: {
+                if (dead[slot]) break;
+                const auto tag = tags.find(e.slot);
+                slots.push_back(
+                    {e.slot, tag == tags.end() ? e.tag : tag->second, e.op, e.kind == EventKind::scratch, e.bytes, i});
+                break;
+            }
+            case EventKind::free: dead[slot] = true; break;
+            case EventKind::retag:
+                if (!dead[slot]) tags.emplace(e.slot, e.tag);
+                break;
             case EventKind::mark: break;
         }
     }
-    std::erase_if(slots, [](const LiveSlot& slot) { return slot.born == unborn; });
-    return slots;  // slots count in order of birth
+    std::reverse(slots.begin(), slots.end());
+    return slots;
 }
 
 Snapshot snapshot_at_peak(const Trace& trace, const PhaseUsage& phase) {

@@ -3,73 +3,82 @@
 #include <algorithm>
 #include <cctype>
 #include <stdexcept>
+#include <unordered_map>
 
-#include "profile/embedded.hpp"
+#include "profile/shelf.hpp"
 
 namespace vram::profile {
 namespace {
 
-std::string lower(std::string_view word) {
-    std::string out(word);
-    std::transform(out.begin(), out.end(), out.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return out;
-}
+struct ModelTraits {
+    using Profile = ModelProfile;
+    struct All {
+        std::vector<ModelProfile> models;                    // by id
+        std::unordered_map<std::string, std::size_t> index;  // folded name → models
+    };
 
-/// Enters every name of the i-th profile, and complains about those that another one has.
-void enter(std::unordered_map<std::string, std::size_t>& index, const std::vector<ModelProfile>& profiles,
-           std::size_t i, Diagnostics& complaints) {
-    std::vector<std::string> names = profiles[i].aliases;
-    names.push_back(profiles[i].id);
-    for (const std::string& name : names) {
-        const auto [it, is_new] = index.emplace(lower(name), i);
-        if (is_new || it->second == i) continue;
-        complaints.push_back(
-            {Severity::error,
-             Problem::duplicate_key,
-             {},
-             "aliases",
-             name,
-             {},
-             "profiles " + profiles[it->second].id + " and " + profiles[i].id + " share the name " + name});
+    static expected<ModelProfile> read(std::string_view text, std::string file_name) {
+        return read_model_profile(text, std::move(file_name));
     }
-}
+    static std::string fold(std::string_view word) {
+        std::string out(word);
+        std::transform(out.begin(), out.end(), out.begin(),
+                       [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        return out;
+    }
+    static std::vector<std::string> names_of(const ModelProfile& profile) {
+        std::vector<std::string> names = profile.aliases;
+        names.push_back(profile.id);
+        return names;
+    }
+    static bool answers_to(const ModelProfile& profile, const std::string& folded) {
+        const std::vector<std::string> names = names_of(profile);
+        return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return fold(name) == folded; });
+    }
+    static const ModelProfile* find(const All& all, const std::string& folded) {
+        const auto it = all.index.find(folded);
+        return it == all.index.end() ? nullptr : &all.models[it->second];
+    }
+    static expected<All> gather(std::vector<ModelProfile> models) {
+        All all{std::move(models), {}};
+        std::sort(all.models.begin(), all.models.end(),
+                  [](const ModelProfile& a, const ModelProfile& b) { return a.id < b.id; });
+        Diagnostics complaints;
+        for (std::size_t i = 0; i < all.models.size(); ++i)
+            for (const std::string& name : names_of(all.models[i])) {
+                const auto [it, is_new] = all.index.emplace(fold(name), i);
+                if (is_new || it->second == i) continue;
+                const std::string text =
+                    "profiles " + all.models[it->second].id + " and " + all.models[i].id + " share the name " + name;
+                complaints.push_back({Severity::error, Problem::duplicate_key, {}, "aliases", name, {}, text});
+            }
+        if (!complaints.empty()) return Unexpected{std::move(complaints)};
+        return all;
+    }
+};
 
 }  // namespace
 
+class Catalogue::Models : public Shelf<ModelTraits> {
+  public:
+    using Shelf::Shelf;
+};
+
+Catalogue::Catalogue(std::shared_ptr<const Models> models, DeviceCatalogue cards)
+    : models_(std::move(models)), cards_(std::move(cards)) {}
+
+Catalogue Catalogue::built_in() {
+    return {std::make_shared<Models>(embedded_model_profiles()), DeviceCatalogue::built_in()};
+}
+
 expected<Catalogue> Catalogue::of(std::vector<ModelProfile> models, DeviceCatalogue cards) {
-    Catalogue catalogue;
-    catalogue.cards_ = std::move(cards);
-    Diagnostics complaints;
-    catalogue.models_ = std::move(models);
-    std::sort(catalogue.models_.begin(), catalogue.models_.end(),
-              [](const ModelProfile& a, const ModelProfile& b) { return a.id < b.id; });
-    for (std::size_t i = 0; i < catalogue.models_.size(); ++i)
-        enter(catalogue.model_index_, catalogue.models_, i, complaints);
-    if (!complaints.empty()) return Unexpected{std::move(complaints)};
-    return catalogue;
+    expected<ModelTraits::All> all = ModelTraits::gather(std::move(models));
+    if (!all) return Unexpected{std::move(all.error())};
+    return Catalogue(std::make_shared<Models>(*std::move(all)), std::move(cards));
 }
 
-expected<Catalogue> Catalogue::built_in() {
-    std::vector<ModelProfile> models;
-    Diagnostics complaints;
-    for (const EmbeddedFile& file : embedded_model_profiles()) {
-        expected<ModelProfile> profile = read_model_profile(file.text, std::string(file.name));
-        if (profile)
-            models.push_back(*std::move(profile));
-        else
-            complaints.insert(complaints.end(), profile.error().begin(), profile.error().end());
-    }
-    expected<DeviceCatalogue> cards = DeviceCatalogue::built_in();
-    if (!cards) complaints.insert(complaints.end(), cards.error().begin(), cards.error().end());
-    if (!complaints.empty()) return Unexpected{std::move(complaints)};
-    return of(std::move(models), *std::move(cards));
-}
-
-const ModelProfile* Catalogue::model(std::string_view word) const {
-    const auto it = model_index_.find(lower(word));
-    return it == model_index_.end() ? nullptr : &models_[it->second];
-}
+const ModelProfile* Catalogue::model(std::string_view word) const { return models_->find(word); }
+const std::vector<ModelProfile>& Catalogue::models() const { return models_->all().models; }
 
 const ModelProfile& Catalogue::model_of(std::string_view id) const {
     const ModelProfile* profile = model(id);
@@ -79,7 +88,7 @@ const ModelProfile& Catalogue::model_of(std::string_view id) const {
 
 std::string Catalogue::nearest_model(std::string_view word) const {
     std::vector<std::string> names;
-    for (const ModelProfile& profile : models_) {
+    for (const ModelProfile& profile : models()) {
         names.push_back(profile.id);
         names.insert(names.end(), profile.aliases.begin(), profile.aliases.end());
     }

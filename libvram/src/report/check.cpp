@@ -16,14 +16,17 @@ struct Played {
     shadow::Kernels kernels;
     shadow::Trace trace;
     run::Facts facts;
+    Unlimited unlimited;
 };
 
-expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, const profile::Catalogue& catalogue) {
+expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, const device::AllocatorConfig& config,
+                      const profile::Catalogue& catalogue) {
     shadow::Run run(kernels);
     expected<run::Facts> facts =
         guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document.file_name);
     if (!facts) return Unexpected{facts.error()};
-    return Played{kernels, std::move(run.trace), *std::move(facts)};
+    Unlimited unlimited = unlimited_need(run.trace, config);
+    return Played{kernels, std::move(run.trace), *std::move(facts), std::move(unlimited)};
 }
 
 /// An adapter that meets no module trains nothing.
@@ -60,14 +63,15 @@ device::AllocatorConfig allocator_of(const job::Environment& environment, Diagno
 }
 
 Report answer(const Opened& opened, const Played& played, const device::AllocatorConfig& config, const Card& card) {
-    return summarize(opened.job, played.facts, played.trace, need_on(played.trace, config, card), card);
+    return summarize(opened.job, played.facts, played.trace, need_on(played.trace, config, card, played.unlimited),
+                     card);
 }
 
 /// The smallest card that holds the job, or the largest that is known. Each is asked with its own kernels; `played` is
 /// what kernels of sm89 did, and cards that could not even hold its tensors are passed over.
 Report on_smallest(const Opened& opened, Played played, const device::AllocatorConfig& config,
                    const profile::Catalogue& catalogue) {
-    const Bytes tensors = device::sum(played.trace).tensors_peak;
+    const Bytes tensors = played.unlimited.usage.tensors_peak;
     const std::vector<profile::DeviceProfile>& cards = catalogue.cards().devices();
     for (const profile::DeviceProfile& profile : cards) {
         const Card card = card_of(profile, opened.job.environment, ChosenBy::smallest_that_holds);
@@ -75,7 +79,7 @@ Report on_smallest(const Opened& opened, Played played, const device::AllocatorC
         if (tensors > card.line.usable() && !is_last) continue;
         const shadow::Kernels kernels = kernels_of(opened.job.environment, &profile);
         if (!(kernels == played.kernels)) {
-            expected<Played> again = play(opened, kernels, catalogue);
+            expected<Played> again = play(opened, kernels, config, catalogue);
             if (!again) return refused(opened.document.file_name, again.error());
             played = *std::move(again);
         }
@@ -91,11 +95,11 @@ Report check_opened(const Opened& opened, const CheckOptions& options, const pro
                     Diagnostics& notes) {
     const expected<Card> card = named_card(options, opened.job, catalogue.cards());
     if (!card) return refused(opened.document.file_name, card.error());
-    expected<Played> played = play(opened, kernels_of(opened.job.environment, card->profile), catalogue);
+    const device::AllocatorConfig config = allocator_of(opened.job.environment, notes);
+    expected<Played> played = play(opened, kernels_of(opened.job.environment, card->profile), config, catalogue);
     if (!played) return refused(opened.document.file_name, played.error());
     if (const Diagnostics complaints = targets_complaint(opened, played->facts); !complaints.empty())
         return refused(opened.document.file_name, complaints);
-    const device::AllocatorConfig config = allocator_of(opened.job.environment, notes);
     if (card->profile == nullptr && card->line.capacity == 0)
         return on_smallest(opened, *std::move(played), config, catalogue);
     return answer(opened, *played, config, *card);

@@ -31,50 +31,48 @@ Bytes band_of(Bytes largest, const device::AllocatorConfig& config) {
     return config.expandable_segments ? std::min(band, config.large_segment_size) : band;
 }
 
-Need whole_run(const Trace& trace, const device::AllocatorConfig& config, const Card& card) {
-    const std::vector<Bytes> bands = reserved_bands(trace, config);
-    Need unlimited = ranged(device::replay(trace, config), bands, card);
-    if (unlimited.device_high <= card.line.usable()) return unlimited;
+Need whole_run(const Trace& trace, const device::AllocatorConfig& config, const Card& card,
+               const Unlimited& unlimited) {
+    Need roomy = ranged(unlimited.usage, unlimited.bands, card);
+    if (roomy.device_high <= card.line.usable()) return roomy;
     // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
     for (const Bytes limit :
-         {card.line.usable() - card.outside_high() - unlimited.band(), card.line.usable_high() - card.outside_low()}) {
+         {card.line.usable() - card.outside_high() - roomy.band(), card.line.usable_high() - card.outside_low()}) {
         if (limit <= 0) continue;
-        if (unlimited.usage.reserved_peak <= limit) break;  // it would not be felt
+        if (roomy.usage.reserved_peak <= limit) break;  // it would not be felt
         device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
-        if (!usage.failure) return ranged(std::move(usage), bands, card);
+        if (!usage.failure) return ranged(std::move(usage), unlimited.bands, card);
     }
-    return unlimited;
+    return roomy;
 }
 
 }  // namespace
 
 std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorConfig& config) {
-    struct Birth {
-        Bytes bytes;
-        std::int32_t phase;
-    };
-    std::vector<Birth> births(static_cast<std::size_t>(trace.slots), {0, -1});
     std::vector<Bytes> bands;
-    std::int32_t phase = -1;
+    std::vector<Bytes> born;  // in this phase: slots count in order of birth
+    std::size_t first = 0;
+    std::size_t next = 0;
     Bytes largest = 0;
     for (const shadow::Event& event : trace.events) {
         const auto slot = static_cast<std::size_t>(event.slot);
         switch (event.kind) {
             case EventKind::alloc:
-            case EventKind::scratch: births[slot] = {event.bytes, phase}; break;
+            case EventKind::scratch:
+                born.push_back(event.bytes);
+                next = slot + 1;
+                break;
             case EventKind::free:
-                if (phase >= 0 && births[slot].phase == phase) largest = std::max(largest, births[slot].bytes);
+                if (slot >= first) largest = std::max(largest, born[slot - first]);
                 break;
             case EventKind::retag: break;
             case EventKind::mark:
                 if (trace.marks[slot].kind == MarkKind::phase_begin) {
-                    phase = static_cast<std::int32_t>(bands.size());
+                    born.clear();
+                    first = next;
                     largest = 0;
                 }
-                if (trace.marks[slot].kind == MarkKind::phase_end) {
-                    bands.push_back(band_of(largest, config));
-                    phase = -1;
-                }
+                if (trace.marks[slot].kind == MarkKind::phase_end) bands.push_back(band_of(largest, config));
                 break;
         }
     }
@@ -83,12 +81,20 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
 
 Bytes Need::band() const { return bands.empty() ? 0 : *std::max_element(bands.begin(), bands.end()); }
 
-Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card) {
-    Need need = whole_run(trace, config, card);
+Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config) {
+    return {device::replay(trace, config), reserved_bands(trace, config)};
+}
+
+Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card, const Unlimited& unlimited) {
+    Need need = whole_run(trace, config, card, unlimited);
     // What one phase leaves in the cache is no reason to call the next one too large.
     if (need.device_high > card.line.usable() && need.usage.phases.size() > 1)
         need.alone = reserved_of(device::replay(trace, config, device::unlimited, device::Between::give_back));
     return need;
+}
+
+Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card) {
+    return need_on(trace, config, card, unlimited_need(trace, config));
 }
 
 Verdict verdict_of(Bytes low, Bytes high, const GpuLine& gpu) {

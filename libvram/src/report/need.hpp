@@ -6,14 +6,21 @@
 
 namespace vram::report {
 
-/// How far `reserved` may lie above its replay, by phase: the largest block that was born and died within that phase, as
-/// the allocator rounds it. With expandable segments at most one page of them, as a hole of theirs is never larger than
-/// that; this half of the rule is not measured.
+/// How far `reserved` may lie above its replay, by phase: the largest block that was born and died within that phase,
+/// as the allocator rounds it. With expandable segments at most one page of them, as a hole of theirs is never larger
+/// than that; this half of the rule is not measured.
 ///
 /// The one place of this rule; `device_high` includes the band, `device_low` does not. Source: design.md §4: replays of
 /// recorded steps met 12 measured trainings of two video models (A100, reserved) within 1.4 %, which one largest
 /// transient covers.
 [[nodiscard]] std::vector<Bytes> reserved_bands(const shadow::Trace& trace, const device::AllocatorConfig& config);
+
+/// What a job needs of a card that is large enough.
+struct Unlimited {
+    device::Usage usage;
+    std::vector<Bytes> bands;  // by phase of the usage
+};
+[[nodiscard]] Unlimited unlimited_need(const shadow::Trace& trace, const device::AllocatorConfig& config);
 
 /// What a job needs on a card.
 struct Need {
@@ -26,8 +33,10 @@ struct Need {
     [[nodiscard]] Bytes band() const;  // of the run: the largest of its phases
 };
 
-/// Replays without a limit; where that exceeds the card, with its limit, as torch gives cached memory back before it
-/// fails. If that fails too, the need is the unlimited one.
+/// Where `unlimited`, of this trace and config, exceeds the card: replayed with its limit, as torch gives cached memory
+/// back before it fails. If that fails too, the need is the unlimited one.
+[[nodiscard]] Need need_on(const shadow::Trace& trace, const device::AllocatorConfig& config, const Card& card,
+                           const Unlimited& unlimited);
 [[nodiscard]] Need need_on(const shadow::Trace& trace, const device::AllocatorConfig& config, const Card& card);
 
 /// fits: high ≤ usable; tight: low ≤ usable < high, where a nominal capacity counts at its low end for the one and at

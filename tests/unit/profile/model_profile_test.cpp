@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "profile/embedded.hpp"
 #include "vram/profile/catalogue.hpp"
 
 using namespace vram;
@@ -109,7 +110,8 @@ TEST_CASE("a profile is strict") {
 
 TEST_CASE("a model is found by any of its names") {
     const expected<Catalogue> catalogue = Catalogue::of(
-        {named("wan21", {"Wan-AI/Wan2.1-T2V-14B"}), named("flux1_dev", {"flux", "black-forest-labs/FLUX.1-dev"})});
+        {named("wan21", {"Wan-AI/Wan2.1-T2V-14B"}), named("flux1_dev", {"flux", "black-forest-labs/FLUX.1-dev"})},
+        DeviceCatalogue::built_in());
     REQUIRE(catalogue);
     CHECK(catalogue->models()[0].id == "flux1_dev");
     for (const char* name : {"flux1_dev", "FLUX", "black-forest-labs/flux.1-DEV"}) {
@@ -124,17 +126,40 @@ TEST_CASE("a model is found by any of its names") {
 }
 
 TEST_CASE("two models may not share a name") {
-    const expected<Catalogue> catalogue = Catalogue::of({named("a", {"same"}), named("b", {"SAME"})});
+    const expected<Catalogue> catalogue =
+        Catalogue::of({named("a", {"same"}), named("b", {"SAME"})}, DeviceCatalogue::built_in());
     REQUIRE(!catalogue);
     CHECK(catalogue.error()[0].problem == Problem::duplicate_key);
 }
 
 TEST_CASE("what is built in reads without a complaint") {
-    const expected<Catalogue> catalogue = Catalogue::built_in();
-    if (!catalogue) FAIL(to_text(catalogue.error()[0]));
-    for (const ModelProfile& profile : catalogue->models()) {
+    const Catalogue catalogue = Catalogue::built_in();
+    CHECK(catalogue.models().size() == embedded_model_profiles().size());
+    for (const ModelProfile& profile : catalogue.models()) {
         CAPTURE(profile.id);
         CHECK(profile.checked.parameters > 0);
         CHECK(profile.aliases.size() > 0);
     }
+}
+
+TEST_CASE("one model is the same, read alone or among all") {
+    const Catalogue all = Catalogue::built_in();
+    for (const ModelProfile& profile : all.models()) {
+        CAPTURE(profile.id);
+        const Catalogue fresh = Catalogue::built_in();
+        REQUIRE(fresh.model(profile.id) != nullptr);
+        CHECK(*fresh.model(profile.id) == profile);
+        for (const std::string& alias : profile.aliases) {
+            CAPTURE(alias);
+            const Catalogue other = Catalogue::built_in();
+            REQUIRE(other.model(alias) != nullptr);
+            CHECK(other.model(alias)->id == profile.id);
+        }
+    }
+    const Catalogue fresh = Catalogue::built_in();
+    CHECK(fresh.model("no such model") == nullptr);
+    CHECK(fresh.model("") == nullptr);
+    const ModelProfile* early = Catalogue(fresh).model("flux1_dev");
+    CHECK(fresh.models().size() > 1);
+    CHECK(early->id == "flux1_dev");  // what was handed out stays
 }

@@ -11,7 +11,7 @@ using namespace vram::report;
 namespace {
 
 const profile::Catalogue& catalogue() {
-    static const profile::Catalogue built_in = *profile::Catalogue::built_in();
+    static const profile::Catalogue built_in = profile::Catalogue::built_in();
     return built_in;
 }
 

@@ -183,7 +183,7 @@ TEST_CASE("what stands beside torch may be what does not fit") {
 }
 
 TEST_CASE("a nominal capacity is a range") {
-    profile::DeviceProfile profile = *profile::DeviceCatalogue::built_in()->device("rtx-4090");
+    profile::DeviceProfile profile = *profile::DeviceCatalogue::built_in().device("rtx-4090");
     const Card asked = card_of(profile, {}, ChosenBy::flag);
     const Need need = need_on(steady(), {}, asked);
     // The low end of the need lies within the range of the capacity.

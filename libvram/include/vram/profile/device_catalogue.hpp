@@ -1,8 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "vram/base/expected.hpp"
@@ -10,11 +10,12 @@
 
 namespace vram::profile {
 
-/// Every card that is known, with no name given twice.
+/// Every card that is known, with no name given twice. A handle, as Catalogue is.
 class DeviceCatalogue {
   public:
-    /// What is built into the library: device_profiles/*.yaml. Each call reads them anew; a complaint is a bug of ours.
-    [[nodiscard]] static expected<DeviceCatalogue> built_in();
+    /// What is built into the library: device_profiles/*.yaml, each file read when it is first asked for. A file that
+    /// has a complaint is a bug of ours; whoever meets it gets std::logic_error.
+    [[nodiscard]] static DeviceCatalogue built_in();
     /// Of these; two that share an id or an alias are a complaint. Cards that differ in memory only share their name.
     [[nodiscard]] static expected<DeviceCatalogue> of(std::vector<DeviceProfile> devices);
 
@@ -28,11 +29,14 @@ class DeviceCatalogue {
     [[nodiscard]] std::string nearest_device(std::string_view word) const;
 
     /// From the smallest memory to the largest, then by id.
-    [[nodiscard]] const std::vector<DeviceProfile>& devices() const noexcept { return devices_; }
+    [[nodiscard]] const std::vector<DeviceProfile>& devices() const;
+
+    class Devices;
 
   private:
-    std::vector<DeviceProfile> devices_;
-    std::unordered_map<std::string, std::size_t> index_;  // shortened word → devices_
+    explicit DeviceCatalogue(std::shared_ptr<const Devices> devices);
+
+    std::shared_ptr<const Devices> devices_;
 };
 
 }  // namespace vram::profile

@@ -26,7 +26,7 @@ namespace {
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 const profile::Catalogue& catalogue() {
-    static const profile::Catalogue all = *profile::Catalogue::built_in();
+    static const profile::Catalogue all = profile::Catalogue::built_in();
     return all;
 }
 

@@ -41,7 +41,7 @@ struct Resolved {
     Diagnostics notes;
 };
 Resolved resolve(const std::string& file, const Settings& settings = {}) {
-    static const profile::Catalogue catalogue = *profile::Catalogue::built_in();
+    static const profile::Catalogue catalogue = profile::Catalogue::built_in();
     expected<io::Document> document = io::read(file, "job.yaml", io::Format::yaml);
     REQUIRE(document);
     for (const auto& [key, value] : settings) REQUIRE_FALSE(io::assign(*document, "vramest." + key, value));

@@ -29,7 +29,7 @@ const profile::Catalogue& catalogue() {
          model("edit", ModelKind::denoiser, 16, 0, {1024, 1024, 1, 512}),
          model("no_default", ModelKind::denoiser, 8, 0, {}), model("vae", ModelKind::vae, 8, 4, {1024, 1024, 1, 0}),
          model("text", ModelKind::text_encoder, 1, 0, {0, 0, 1, 77})},
-        *profile::DeviceCatalogue::built_in());
+        profile::DeviceCatalogue::built_in());
     return made;
 }
 
