@@ -45,16 +45,23 @@ expected<std::string> read_file(const fs::path& path, Bytes limit) {
         return refuse(Problem::file_too_large, "larger than " + vram::to_text(limit), vram::to_text(static_cast<Bytes>(size)));
     std::ifstream file(path, std::ios::binary);
     if (!file) return refuse(Problem::file_not_found, "cannot be opened");
+    return read_stream(file, name, limit);
+}
+
+expected<std::string> read_stream(std::istream& stream, const std::string& name, Bytes limit) {
+    const auto refuse = [&](Problem problem, std::string why) {
+        return Unexpected{{{Severity::error, problem, {name, 0, 0}, {}, {}, {}, std::move(why)}}};
+    };
     // Not by its size alone: a file may grow, and those of /proc say 0.
     std::string text;
     constexpr std::size_t step = 1 << 16;
-    while (file && static_cast<Bytes>(text.size()) <= limit) {
+    while (stream && static_cast<Bytes>(text.size()) <= limit) {
         const std::size_t before = text.size();
         text.resize(before + step);
-        file.read(text.data() + before, static_cast<std::streamsize>(step));
-        text.resize(before + static_cast<std::size_t>(file.gcount()));
+        stream.read(text.data() + before, static_cast<std::streamsize>(step));
+        text.resize(before + static_cast<std::size_t>(stream.gcount()));
     }
-    if (file.bad()) return refuse(Problem::file_not_found, "cannot be read");
+    if (stream.bad()) return refuse(Problem::file_not_found, "cannot be read");
     if (static_cast<Bytes>(text.size()) > limit) return refuse(Problem::file_too_large, "larger than " + vram::to_text(limit));
     return text;
 }
