@@ -67,24 +67,27 @@ Report answer(const Opened& opened, const Played& played, const device::Allocato
                      card);
 }
 
-/// The smallest card that holds the job, or the largest that is known. Each is asked with its own kernels; `played` is
+/// The smallest card that holds the job, or the largest that is known. Each is asked with its own kernels; `first` is
 /// what kernels of sm89 did, and cards that could not even hold its tensors are passed over.
-Report on_smallest(const Opened& opened, Played played, const device::AllocatorConfig& config,
+Report on_smallest(const Opened& opened, Played first, const device::AllocatorConfig& config,
                    const profile::Catalogue& catalogue) {
-    const Bytes tensors = played.unlimited.usage.tensors_peak;
+    std::vector<Played> plays;  // one for each kind of kernels
+    plays.push_back(std::move(first));
     const std::vector<profile::DeviceProfile>& cards = catalogue.cards().devices();
     for (const profile::DeviceProfile& profile : cards) {
         const Card card = card_of(profile, opened.job.environment, ChosenBy::smallest_that_holds);
         const bool is_last = &profile == &cards.back();
-        if (tensors > card.line.usable() && !is_last) continue;
+        if (plays.front().unlimited.usage.tensors_peak > card.line.usable() && !is_last) continue;
         const shadow::Kernels kernels = kernels_of(opened.job.environment, &profile);
-        if (!(kernels == played.kernels)) {
-            expected<Played> again = play(opened, kernels, config, catalogue);
-            if (!again) return refused(opened.document.file_name, again.error());
-            played = *std::move(again);
+        auto played = std::find_if(plays.begin(), plays.end(), [&](const Played& p) { return p.kernels == kernels; });
+        if (played == plays.end()) {
+            expected<Played> fresh = play(opened, kernels, config, catalogue);
+            if (!fresh) return refused(opened.document.file_name, fresh.error());
+            plays.push_back(*std::move(fresh));
+            played = plays.end() - 1;
         }
-        Report report = answer(opened, played, config, card);
-        if (report.verdict == Verdict::fits || is_last) return report;
+        if (is_last || fits(played->trace, config, card, played->unlimited))
+            return answer(opened, *played, config, card);
     }
     return refused(
         opened.document.file_name,

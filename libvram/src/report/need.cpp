@@ -31,13 +31,15 @@ Bytes band_of(Bytes largest, const device::AllocatorConfig& config) {
     return config.expandable_segments ? std::min(band, config.large_segment_size) : band;
 }
 
+/// What may be reserved if everything beside it is at its worst.
+Bytes worst_limit(const Card& card, Bytes band) { return card.line.usable() - card.outside_high() - band; }
+
 Need whole_run(const Trace& trace, const device::AllocatorConfig& config, const Card& card,
                const Unlimited& unlimited) {
     Need roomy = ranged(unlimited.usage, unlimited.bands, card);
     if (roomy.device_high <= card.line.usable()) return roomy;
     // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
-    for (const Bytes limit :
-         {card.line.usable() - card.outside_high() - roomy.band(), card.line.usable_high() - card.outside_low()}) {
+    for (const Bytes limit : {worst_limit(card, roomy.band()), card.line.usable_high() - card.outside_low()}) {
         if (limit <= 0) continue;
         if (roomy.usage.reserved_peak <= limit) break;  // it would not be felt
         device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
@@ -95,6 +97,14 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
 
 Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card) {
     return need_on(trace, config, card, unlimited_need(trace, config));
+}
+
+bool fits(const Trace& trace, const device::AllocatorConfig& config, const Card& card, const Unlimited& unlimited) {
+    const Need roomy = ranged(unlimited.usage, unlimited.bands, card);
+    if (roomy.device_high <= card.line.usable()) return true;
+    const Bytes limit = worst_limit(card, roomy.band());
+    if (limit <= 0) return false;
+    return !device::replay(trace, config, device::Capacity(limit, card.line.capacity)).failure;
 }
 
 Verdict verdict_of(Bytes low, Bytes high, const GpuLine& gpu) {

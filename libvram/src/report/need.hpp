@@ -39,6 +39,10 @@ struct Need {
                            const Unlimited& unlimited);
 [[nodiscard]] Need need_on(const shadow::Trace& trace, const device::AllocatorConfig& config, const Card& card);
 
+/// Whether the verdict of need_on would be `fits`, for less.
+[[nodiscard]] bool fits(const shadow::Trace& trace, const device::AllocatorConfig& config, const Card& card,
+                        const Unlimited& unlimited);
+
 /// fits: high ≤ usable; tight: low ≤ usable < high, where a nominal capacity counts at its low end for the one and at
 /// its high end for the other; else does_not_fit.
 [[nodiscard]] Verdict verdict_of(Bytes low, Bytes high, const GpuLine& gpu);

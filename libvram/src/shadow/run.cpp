@@ -15,7 +15,7 @@ void release(Node* node) noexcept {
 
 Run::Run(Kernels kernels_in, bool memo) : kernels(kernels_in) {
     activation_tag = tag("", Category::activations);
-    trace.events.reserve(1 << 16);
+    trace.events.reserve(std::size_t{1} << 19);  // 8 MiB of addresses; pages that stay empty cost nothing
     if (memo) memo_ = std::make_unique<Memo>(*this);
     storages_.emplace_back();
     host_ = &storages_.back();
