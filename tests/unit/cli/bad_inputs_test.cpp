@@ -42,12 +42,17 @@ Outcome check(const fs::path& input, const std::string& arguments) {
 
 /// "problem line column key nearest", a complaint a line.
 std::string complaints_of(const nlohmann::json& report) {
-    const auto word = [](const std::string& text) { return text.empty() ? std::string("-") : text; };
+    const auto word = [](std::string text) {
+        const std::string here = folder.string() + "/";
+        if (text.starts_with(here)) text.erase(0, here.size());
+        return text.empty() ? std::string("-") : text;
+    };
     std::string out;
     for (const nlohmann::json& d : report.at("diagnostics")) {
         if (d.at("severity") != "error") continue;
         out += d.at("problem").get<std::string>() + " " + std::to_string(d.at("line").get<int>()) + " " +
-               std::to_string(d.at("column").get<int>()) + " " + word(d.at("key")) + " " + word(d.at("nearest")) + "\n";
+               std::to_string(d.at("column").get<int>()) + " " + word(d.at("key").get<std::string>()) + " " +
+               word(d.at("nearest").get<std::string>()) + "\n";
     }
     return out;
 }
