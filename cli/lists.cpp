@@ -28,7 +28,7 @@ ordered_json json_of(const profile::MemoryRange& range) {
 
 }  // namespace
 
-int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+int models(const Arguments& arguments, std::ostream& out) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     if (arguments.json) {
         ordered_json list = ordered_json::array();
@@ -52,7 +52,7 @@ int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     return 0;
 }
 
-int gpus(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+int gpus(const Arguments& arguments, std::ostream& out) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const std::vector<profile::DeviceProfile>& cards = catalogue.cards().devices();
     if (arguments.json) {

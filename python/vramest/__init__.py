@@ -5,7 +5,7 @@
     report = vramest.check("job.yaml", gpu="RTX 4090")
     report.verdict, report.peak.device, report.phase("step 2").stages
 
-All sizes are bytes. What a report's fields mean stands in docs/report.md.
+All sizes are bytes. What a report's fields mean stands in docs/job-file.md.
 """
 
 from vramest._core import (
