@@ -133,7 +133,7 @@ capacity  instead of a card: its memory as torch reports it, in bytes or as "24 
 sets      keys of the job to override: {"train.batch_size": 2}, or ["train.batch_size=2"]
 
 Bad input is an answer: a Report with the verdict "cannot_say" and its diagnostics. Only values of a wrong Python type
-raise TypeError. Runs without the GIL. Read are the file and the headers of the pictures of the dataset that it names.)");
+raise TypeError. Runs without the GIL. Read are the file and the headers of the pictures of the dataset it names.)");
 }
 
 }  // namespace vram::python

@@ -26,15 +26,19 @@ bool same(const Node& a, const Node& b) {
 }
 
 std::string_view slice(const Document& document, Span span) {
-    return std::string_view(document.text).substr(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.end - span.begin));
+    return std::string_view(document.text)
+        .substr(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.end - span.begin));
 }
 
-bool inside(Span inner, Span outer) { return inner.begin >= outer.begin && inner.end <= outer.end && inner.begin <= inner.end; }
+bool inside(Span inner, Span outer) {
+    return inner.begin >= outer.begin && inner.end <= outer.end && inner.begin <= inner.end;
+}
 
 /// What a scalar's span covers, read alone, is the scalar again.
 std::string check_scalar(const Document& document, const Node& node) {
     const std::string_view text = slice(document, node.span);
-    if (text.empty()) return node.is(Kind::null) || (node.text() && node.text()->empty()) ? "" : "a value without characters";
+    if (text.empty())
+        return node.is(Kind::null) || (node.text() && node.text()->empty()) ? "" : "a value without characters";
     std::string alone;
     switch (document.format) {
         case Format::json:
@@ -42,7 +46,8 @@ std::string check_scalar(const Document& document, const Node& node) {
         case Format::toml: alone = "[" + std::string(text) + "]"; break;
         case Format::yaml:
             // Left out, since they need their surroundings: aliases, blocks, what runs over lines, and tagged values.
-            if (text[0] == '*' || text[0] == '|' || text[0] == '>' || text.find('\n') != std::string_view::npos) return {};
+            if (text[0] == '*' || text[0] == '|' || text[0] == '>' || text.find('\n') != std::string_view::npos)
+                return {};
             if (text == "-") return {};  // a word in a flow only
             if (document.text.find('!') != std::string::npos) return {};
             alone = " " + std::string(text);
@@ -58,7 +63,8 @@ std::string check_scalar(const Document& document, const Node& node) {
 std::string check_node(const Document& document, const Node& node, std::int64_t depth) {
     if (depth > 64) return "deeper than the limit";
     if (!inside(node.span, {0, static_cast<std::int64_t>(document.text.size())})) return "a span outside of the text";
-    const bool own = node.origin == Origin::file && !(document.format == Format::yaml && slice(document, node.span).starts_with('*'));
+    const bool own = node.origin == Origin::file &&
+                     !(document.format == Format::yaml && slice(document, node.span).starts_with('*'));
     const auto check_inner = [&](const Node& inner) {
         // TOML's tables may be continued anywhere.
         if (own && inner.origin == Origin::file && document.format != Format::toml && !inside(inner.span, node.span))
@@ -106,10 +112,12 @@ std::string check_document(std::string_view input, Format format) {
     const expected<Document> document = read(input, "fuzz", format);
     if (!document) {
         const Diagnostic& first = document.error().front();
-        if (first.severity != Severity::error || first.text.empty() || first.place.file != "fuzz") return "a complaint without its fields";
+        if (first.severity != Severity::error || first.text.empty() || first.place.file != "fuzz")
+            return "a complaint without its fields";
         if (first.place.line < 1 && first.problem != Problem::empty_file && first.problem != Problem::file_too_large)
             return "a complaint without a line";
-        if (format == Format::json && first.problem == Problem::syntax && nlohmann::json::accept(input)) return "good JSON that is refused";
+        if (format == Format::json && first.problem == Problem::syntax && nlohmann::json::accept(input))
+            return "good JSON that is refused";
         return {};
     }
     if (format == Format::json && !nlohmann::json::accept(input)) return "bad JSON that is read";
@@ -122,12 +130,15 @@ std::string check_document(std::string_view input, Format format) {
 
 std::string check_one(std::string_view input) {
     for (const Format format : {Format::yaml, Format::json, Format::jsonc, Format::toml})
-        if (std::string law = check_document(input, format); !law.empty()) return std::string(io::to_text(format)) + ": " + law;
+        if (std::string law = check_document(input, format); !law.empty())
+            return std::string(io::to_text(format)) + ": " + law;
     static_cast<void>(format_of("", input));
 
     const std::size_t sign = input.find('=');
     Document document{.root = {Map{}}};
-    if (const auto refused = assign(document, input.substr(0, sign), sign == std::string_view::npos ? "" : input.substr(sign + 1)); refused) {
+    if (const auto refused =
+            assign(document, input.substr(0, sign), sign == std::string_view::npos ? "" : input.substr(sign + 1));
+        refused) {
         if (!document.root.map()->empty()) return "a refused --set that changed something";
     } else if (!find(document.root, input.substr(0, sign))) {
         return "a --set that is not found again";

@@ -55,8 +55,11 @@ std::string escaped(const std::string& text) {
     std::string out;
     for (const char c : text) {
         std::array<char, 8> code{};
-        if (c >= ' ' && c < '\x7F' && c != '\\' && c != '"') out += c;
-        else if (std::snprintf(code.data(), code.size(), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c))) > 0) out += code.data();
+        if (c >= ' ' && c < '\x7F' && c != '\\' && c != '"')
+            out += c;
+        else if (std::snprintf(code.data(), code.size(), "\\x%02x",
+                               static_cast<unsigned>(static_cast<unsigned char>(c))) > 0)
+            out += code.data();
     }
     return out;
 }

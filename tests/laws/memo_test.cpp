@@ -27,7 +27,8 @@ TEST_CASE("a call that is copied leaves the events of one that is played, for ev
                 CAPTURE(checkpointing);
                 job::Job job = laws::job_of(profile, kind, checkpointing);
                 // Gradients that exist are added to: the second micro-step differs from the first.
-                if (auto* training = std::get_if<job::Training>(&job.work); training != nullptr && kind == Kind::lora) training->gradient_accumulation = 2;
+                if (auto* training = std::get_if<job::Training>(&job.work); training != nullptr && kind == Kind::lora)
+                    training->gradient_accumulation = 2;
                 const laws::Played copied = laws::play(job, true), played = laws::play(job, false);
                 const std::ptrdiff_t at = part(copied.trace, played.trace);
                 CHECK(at == -1);

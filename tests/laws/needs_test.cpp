@@ -13,7 +13,8 @@ Bytes peak(const laws::Played& played) { return played.usage.tensors_peak; }
 TEST_CASE("parameters are those that were counted elsewhere") {
     for (const profile::ModelProfile& profile : laws::catalogue().models()) {
         CAPTURE(profile.id);
-        CHECK(laws::play(laws::job_of(profile, Kind::call, false)).facts.counts.parameters == profile.checked.parameters);
+        CHECK(laws::play(laws::job_of(profile, Kind::call, false)).facts.counts.parameters ==
+              profile.checked.parameters);
     }
 }
 
@@ -56,7 +57,8 @@ TEST_CASE("a trace is sound: each slot is born once, freed at most once, stages 
         const laws::Played played = laws::play(laws::job_of(profile, kind, true));
         std::vector<int> births(static_cast<std::size_t>(played.trace.slots)), deaths(births);
         for (const shadow::Event& event : played.trace.events) {
-            if (event.kind == shadow::EventKind::alloc || event.kind == shadow::EventKind::scratch) ++births[static_cast<std::size_t>(event.slot)];
+            if (event.kind == shadow::EventKind::alloc || event.kind == shadow::EventKind::scratch)
+                ++births[static_cast<std::size_t>(event.slot)];
             if (event.kind != shadow::EventKind::free) continue;
             ++deaths[static_cast<std::size_t>(event.slot)];
             CHECK(births[static_cast<std::size_t>(event.slot)] == 1);

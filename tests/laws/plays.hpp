@@ -28,7 +28,8 @@ inline const profile::Catalogue& catalogue() {
 }
 
 /// The smallest job of a kind that the profile allows, scaled by `scale` along each side.
-inline job::Job job_of(const profile::ModelProfile& profile, Kind kind, bool checkpointing, std::int64_t count = 1, std::int64_t scale = 1) {
+inline job::Job job_of(const profile::ModelProfile& profile, Kind kind, bool checkpointing, std::int64_t count = 1,
+                       std::int64_t scale = 1) {
     job::Job job;
     job.trainer = "torch";
     job.model = profile.id;

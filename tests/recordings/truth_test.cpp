@@ -1,5 +1,5 @@
-// Recordings of real PyTorch (tests/reference/truth, format: README.md there), met through the front door: the case as a job file,
-// `vramest check job.yaml --json`, the report's figures beside the recorded ones. All must be equal.
+// Recordings of real PyTorch (tests/reference/truth, format: README.md there), met through the front door: the case as
+// a job file, `vramest check job.yaml --json`, the report's figures beside the recorded ones. All must be equal.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -23,7 +23,9 @@ std::string job_file(const json& row) {
     std::ostringstream out;
     const bool component = row.contains("component");
     out << "vramest: 1\ntrainer: torch\n";
-    out << (component ? "component: " + row["component"].get<std::string>() : "model: " + row["model"].get<std::string>()) << "\n";
+    out << (component ? "component: " + row["component"].get<std::string>()
+                      : "model: " + row["model"].get<std::string>())
+        << "\n";
     if (component) out << "op: " << row.value("op", "forward") << "\n";
     out << "dtype: " << row["weights"].get<std::string>() << "\n";
     const std::string train = row.value("train", "none");
@@ -32,14 +34,18 @@ std::string job_file(const json& row) {
     } else {
         out << "train: {method: " << train;
         if (train == "lora")
-            out << ", rank: " << row["rank"] << ", alpha: " << row["rank"] << ", targets: " << row["targets"].get<std::string>()
+            out << ", rank: " << row["rank"] << ", alpha: " << row["rank"]
+                << ", targets: " << row["targets"].get<std::string>()
                 << ", adapter_dtype: " << row["lora_dtype"].get<std::string>();
         if (row.value("autocast", false)) out << ", autocast: bf16";
-        out << ", gradient_checkpointing: " << yaml_bool(row["checkpointing"]) << ", batch_size: " << row["batch"] << ", optimizer: adamw}\n";
+        out << ", gradient_checkpointing: " << yaml_bool(row["checkpointing"]) << ", batch_size: " << row["batch"]
+            << ", optimizer: adamw}\n";
     }
     out << "data: {";
-    if (row.contains("width")) out << "resolution: [" << row["width"] << ", " << row["height"] << "], frames: " << row["frames"];
-    if (row.contains("text_tokens")) out << (row.contains("width") ? ", " : "") << "text_tokens: " << row["text_tokens"];
+    if (row.contains("width"))
+        out << "resolution: [" << row["width"] << ", " << row["height"] << "], frames: " << row["frames"];
+    if (row.contains("text_tokens"))
+        out << (row.contains("width") ? ", " : "") << "text_tokens: " << row["text_tokens"];
     out << "}\n";
     for (const char* flag : {"tiling", "slicing", "attention_mask", "all_hidden_states", "use_cache"})
         if (row.contains(flag)) out << flag << ": " << yaml_bool(row[flag]) << "\n";
@@ -47,7 +53,8 @@ std::string job_file(const json& row) {
 }
 
 json report_of(const json& row) {
-    const auto path = std::filesystem::temp_directory_path() / ("vramest_truth_" + row["id"].get<std::string>() + ".yaml");
+    const auto path =
+        std::filesystem::temp_directory_path() / ("vramest_truth_" + row["id"].get<std::string>() + ".yaml");
     std::ofstream(path) << job_file(row);
     std::ostringstream out, err;
     vram::cli::run({"check", path.string(), "--gpu", "rtx-4090", "--json"}, out, err);
@@ -78,14 +85,19 @@ std::vector<Figure> figures(const json& report, const json& result) {
         out.push_back({name, ours.is_number() ? ours.get<std::int64_t>() : -1, recorded.get<std::int64_t>()});
     };
     const json& counts = report["counts"];
-    const auto at = [](const json& object, const std::string& key) { return object.is_object() && object.contains(key) ? object[key] : json(); };
+    const auto at = [](const json& object, const std::string& key) {
+        return object.is_object() && object.contains(key) ? object[key] : json();
+    };
     for (const char* key : {"parameters", "adapted_modules", "adapter_parameters"})
         if (result.contains(key)) add(key, counts[key], result[key]);
-    for (const auto& [kernel, calls] : result["attention_calls"].items()) add("attention " + kernel, counts["attention_calls"][kernel], calls);
-    add("weights + adapter", report["weights"].get<std::int64_t>() + report["adapter"].get<std::int64_t>(), result["weights_bytes"]);
+    for (const auto& [kernel, calls] : result["attention_calls"].items())
+        add("attention " + kernel, counts["attention_calls"][kernel], calls);
+    add("weights + adapter", report["weights"].get<std::int64_t>() + report["adapter"].get<std::int64_t>(),
+        result["weights_bytes"]);
     if (result.contains("inputs_bytes")) add("inputs", report["inputs"], result["inputs_bytes"]);
     if (result.contains("target_bytes")) add("targets", report["targets"], result["target_bytes"]);
-    if (result.contains("optimizer_state_bytes")) add("optimizer_state", report["optimizer_state"], result["optimizer_state_bytes"]);
+    if (result.contains("optimizer_state_bytes"))
+        add("optimizer_state", report["optimizer_state"], result["optimizer_state_bytes"]);
     if (!result.contains("steps")) {
         const json& call = named(report["phases"], "call");
         const json& forward = named(call["stages"], "forward");
@@ -99,7 +111,8 @@ std::vector<Figure> figures(const json& report, const json& result) {
         const json& phase = named(report["phases"], name);
         const json& step = result["steps"][static_cast<std::size_t>(i)];
         for (const char* stage : {"forward", "loss", "backward", "optimizer"})
-            add(name + " " + stage + " peak", at(named(phase["stages"], stage), "tensors_peak"), step[std::string(stage) + "_peak_bytes"]);
+            add(name + " " + stage + " peak", at(named(phase["stages"], stage), "tensors_peak"),
+                step[std::string(stage) + "_peak_bytes"]);
         add(name + " forward end", at(named(phase["stages"], "forward"), "tensors_end"), step["forward_end_bytes"]);
         add(name + " backward end", at(named(phase["stages"], "backward"), "tensors_end"), step["backward_end_bytes"]);
         add(name + " optimizer end", at(named(phase["stages"], "optimizer"), "tensors_end"), step["end_bytes"]);
@@ -140,10 +153,12 @@ TEST_CASE("recordings of real PyTorch are met to the byte") {
             }
             if (result.contains("inputs")) {
                 json ours = json::array();
-                for (const json& input : report["input_tensors"]) ours.push_back({input[0], input[1], torch_name(input[2])});
+                for (const json& input : report["input_tensors"])
+                    ours.push_back({input[0], input[1], torch_name(input[2])});
                 CHECK(ours == result["inputs"]);
             }
-            std::printf("%-20s %8zu %11.4f%%  %s\n", id.c_str(), all.size(), 100 * worst->apart(), worst->apart() > 0 ? worst->name.c_str() : "");
+            std::printf("%-20s %8zu %11.4f%%  %s\n", id.c_str(), all.size(), 100 * worst->apart(),
+                        worst->apart() > 0 ? worst->name.c_str() : "");
         }
     }
 }

@@ -14,7 +14,8 @@ std::string to_text(Bytes bytes) {
     for (const auto& [size, name] : units) {
         if (magnitude >= static_cast<double>(size)) {
             std::array<char, 48> text{};
-            std::snprintf(text.data(), text.size(), "%.2f %s", static_cast<double>(bytes) / static_cast<double>(size), name);
+            std::snprintf(text.data(), text.size(), "%.2f %s", static_cast<double>(bytes) / static_cast<double>(size),
+                          name);
             return text.data();
         }
     }
@@ -29,9 +30,20 @@ bool parse_bytes(std::string_view text, Bytes& out) {
     if (failure != std::errc{} || !std::isfinite(number) || number < 0) return false;
     std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
     while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
-    struct Unit { std::string_view name; double size; };
-    constexpr std::array<Unit, 11> units{{{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
-                                          {"TiB", 1099511627776.0}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+    struct Unit {
+        std::string_view name;
+        double size;
+    };
+    constexpr std::array<Unit, 11> units{{{"", 1},
+                                          {"B", 1},
+                                          {"KiB", 1024.0},
+                                          {"MiB", 1048576.0},
+                                          {"GiB", 1073741824.0},
+                                          {"TiB", 1099511627776.0},
+                                          {"KB", 1e3},
+                                          {"MB", 1e6},
+                                          {"GB", 1e9},
+                                          {"TB", 1e12},
                                           {"G", 1073741824.0}}};
     for (const Unit& candidate : units) {
         if (candidate.name != unit) continue;

@@ -126,11 +126,13 @@ bool looks_like_toml(std::string_view text) {
     if (line.starts_with('[')) {
         const std::size_t name = line.find_first_not_of('[');
         const std::size_t close = std::min(line.find(']'), line.size());
-        return name < close && close < line.size() && line.substr(name, close - name).find_first_not_of(key_characters) == std::string_view::npos &&
+        return name < close && close < line.size() &&
+               line.substr(name, close - name).find_first_not_of(key_characters) == std::string_view::npos &&
                std::isdigit(static_cast<unsigned char>(line[name])) == 0;
     }
     const std::size_t sign = line.find('=');
-    return sign != std::string_view::npos && sign > 0 && line.substr(0, sign).find_first_not_of(key_characters) == std::string_view::npos;
+    return sign != std::string_view::npos && sign > 0 &&
+           line.substr(0, sign).find_first_not_of(key_characters) == std::string_view::npos;
 }
 
 }  // namespace
@@ -151,7 +153,8 @@ Place Document::place_of(Span span) const {
     const std::string_view before = std::string_view(text).substr(0, offset);
     const std::size_t line_break = before.rfind('\n');
     std::string_view line = line_break == std::string_view::npos ? before : before.substr(line_break + 1);
-    if (line_break == std::string_view::npos && line.starts_with(byte_order_mark)) line.remove_prefix(byte_order_mark.size());
+    if (line_break == std::string_view::npos && line.starts_with(byte_order_mark))
+        line.remove_prefix(byte_order_mark.size());
     const auto lines = std::count(before.begin(), before.end(), '\n');
     const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return !is_continuation(c); });
     return {file_name, static_cast<std::int32_t>(lines) + 1, static_cast<std::int32_t>(columns) + 1};
@@ -173,13 +176,15 @@ expected<Document> read(std::string_view text, std::string file_name, Format for
         return Unexpected{{{Severity::error, problem, std::move(place), {}, std::move(found), {}, std::move(why)}}};
     };
     if (static_cast<std::int64_t>(text.size()) > limits.bytes)
-        return refuse(Problem::file_too_large, {document.file_name, 0, 0},
-                      "larger than " + vram::to_text(limits.bytes), vram::to_text(static_cast<Bytes>(text.size())));
+        return refuse(Problem::file_too_large, {document.file_name, 0, 0}, "larger than " + vram::to_text(limits.bytes),
+                      vram::to_text(static_cast<Bytes>(text.size())));
     document.text = text;
     if (const std::size_t bad = find_bad_byte(text); bad != std::string_view::npos) {
         const auto byte = static_cast<unsigned char>(text[bad]);
-        return refuse(Problem::bad_encoding, document.place_of(Span{static_cast<std::int64_t>(bad), static_cast<std::int64_t>(bad)}),
-                      byte < 0x20U ? "a control character; a config is text" : "not UTF-8", "byte " + std::to_string(byte));
+        return refuse(Problem::bad_encoding,
+                      document.place_of(Span{static_cast<std::int64_t>(bad), static_cast<std::int64_t>(bad)}),
+                      byte < 0x20U ? "a control character; a config is text" : "not UTF-8",
+                      "byte " + std::to_string(byte));
     }
     const auto start = static_cast<std::int64_t>(text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0);
     // yaml-cpp would drop a second one without counting it.
@@ -188,7 +193,8 @@ expected<Document> read(std::string_view text, std::string file_name, Format for
     TreeBuilder tree(document, limits);
     if (format == Format::yaml && skip_comments(text.substr(static_cast<std::size_t>(start))).empty())
         return refuse(Problem::empty_file, {document.file_name, 0, 0}, "nothing in it");
-    if ((format == Format::json || format == Format::jsonc) && text.find_first_not_of(" \t\r\n", static_cast<std::size_t>(start)) == std::string_view::npos)
+    if ((format == Format::json || format == Format::jsonc) &&
+        text.find_first_not_of(" \t\r\n", static_cast<std::size_t>(start)) == std::string_view::npos)
         return refuse(Problem::empty_file, {document.file_name, 0, 0}, "nothing in it");
     switch (format) {
         case Format::yaml: read_yaml(document, start, tree); break;

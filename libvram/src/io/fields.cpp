@@ -10,7 +10,7 @@ namespace vram::io {
 
 namespace {
 
-constexpr std::int64_t most_unknown = 100;       // a file with more is not one of ours
+constexpr std::int64_t most_unknown = 100;             // a file with more is not one of ours
 constexpr double exact_integers = 9007199254740992.0;  // 2^53: doubles beyond skip whole numbers
 
 std::string quoted(const Node& node) {
@@ -42,21 +42,33 @@ Fields::Fields(const Document& document, Diagnostics& complaints, Nulls nulls)
     : Fields(document, document.root, "", complaints, nulls) {}
 
 Fields::Fields(const Document& document, const Node& node, std::string path, Diagnostics& complaints, Nulls nulls)
-    : document_(&document), complaints_(&complaints), path_(std::move(path)), place_(document.place_of(node)), nulls_(nulls) {
-    if (node.is(Kind::map)) node_ = &node;
-    else wrong_type(node, path_, "a map");
+    : document_(&document),
+      complaints_(&complaints),
+      path_(std::move(path)),
+      place_(document.place_of(node)),
+      nulls_(nulls) {
+    if (node.is(Kind::map))
+        node_ = &node;
+    else
+        wrong_type(node, path_, "a map");
 }
 
 Fields::Fields(const Fields& parent, const Node* node, std::string path, Place place)
-    : document_(parent.document_), complaints_(parent.complaints_), node_(node), path_(std::move(path)), place_(std::move(place)),
+    : document_(parent.document_),
+      complaints_(parent.complaints_),
+      node_(node),
+      path_(std::move(path)),
+      place_(std::move(place)),
       nulls_(parent.nulls_) {}
 
 std::string Fields::path(std::string_view key) const {
     return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
 }
 
-void Fields::complain(const Node& node, const std::string& path, Problem problem, std::string text, std::string nearest) {
-    complaints_->push_back({Severity::error, problem, document_->place_of(node), path, node.spelled(), std::move(nearest), std::move(text)});
+void Fields::complain(const Node& node, const std::string& path, Problem problem, std::string text,
+                      std::string nearest) {
+    complaints_->push_back({Severity::error, problem, document_->place_of(node), path, node.spelled(),
+                            std::move(nearest), std::move(text)});
 }
 
 void Fields::complain(std::string_view key, Problem problem, std::string text, std::string nearest, Severity severity) {
@@ -66,7 +78,8 @@ void Fields::complain(std::string_view key, Problem problem, std::string text, s
 }
 
 void Fields::wrong_type(const Node& node, const std::string& path, std::string_view due) {
-    complain(node, path, Problem::wrong_type, (path.empty() ? "the file" : path) + " must be " + std::string(due) + ", not " + quoted(node));
+    complain(node, path, Problem::wrong_type,
+             (path.empty() ? "the file" : path) + " must be " + std::string(due) + ", not " + quoted(node));
 }
 
 void Fields::ignore(std::string_view key) {
@@ -91,7 +104,8 @@ bool Fields::has(std::string_view key) { return present(key) != nullptr; }
 
 bool Fields::require(std::string_view key) {
     if (present(key)) return true;
-    complaints_->push_back({Severity::error, Problem::missing_key, place_, path(key), {}, {}, path(key) + " is missing"});
+    complaints_->push_back(
+        {Severity::error, Problem::missing_key, place_, path(key), {}, {}, path(key) + " is missing"});
     return false;
 }
 
@@ -102,7 +116,8 @@ std::optional<std::int64_t> Fields::as_integer(const Node& node, const std::stri
         complain(node, path, Problem::overflow, path + " exceeds 63 bits: " + node.spelled());
         return std::nullopt;
     }
-    if (const double* number = node.number(); number && std::abs(*number) <= exact_integers && std::trunc(*number) == *number)
+    if (const double* number = node.number();
+        number && std::abs(*number) <= exact_integers && std::trunc(*number) == *number)
         value = static_cast<std::int64_t>(*number);
     if (!value) {
         wrong_type(node, path, "a whole number");
@@ -112,7 +127,8 @@ std::optional<std::int64_t> Fields::as_integer(const Node& node, const std::stri
     constexpr IntegerRange all;
     const auto show = [](std::int64_t number) { return std::to_string(number); };
     complain(node, path, Problem::out_of_range,
-             path + " must be " + range_text<std::int64_t>(range.min, range.max, all.min, all.max, show) + ", not " + quoted(node));
+             path + " must be " + range_text<std::int64_t>(range.min, range.max, all.min, all.max, show) + ", not " +
+                 quoted(node));
     return std::nullopt;
 }
 
@@ -126,7 +142,8 @@ std::optional<double> Fields::as_number(const Node& node, const std::string& pat
     }
     if (*value >= range.min && *value <= range.max) return value;
     constexpr NumberRange all;
-    const std::string due = std::isfinite(*value) ? range_text<double>(range.min, range.max, all.min, all.max, shortest) : "finite";
+    const std::string due =
+        std::isfinite(*value) ? range_text<double>(range.min, range.max, all.min, all.max, shortest) : "finite";
     complain(node, path, Problem::out_of_range, path + " must be " + due + ", not " + quoted(node));
     return std::nullopt;
 }
@@ -143,7 +160,8 @@ const List* Fields::as_list(const Node& node, const std::string& path, Length le
     const std::string due = length.min == length.max
                                 ? std::to_string(length.min)
                                 : range_text<std::int64_t>(length.min, length.max, 0, Length{}.max, show);
-    complain(node, path, Problem::out_of_range, path + " must hold " + due + (due == "1" ? " item" : " items") + ", not " + std::to_string(size));
+    complain(node, path, Problem::out_of_range,
+             path + " must hold " + due + (due == "1" ? " item" : " items") + ", not " + std::to_string(size));
     return nullptr;
 }
 
@@ -163,7 +181,9 @@ std::optional<double> Fields::number(std::string_view key, NumberRange range) {
     const Node* value = present(key);
     return value ? as_number(*value, path(key), range) : std::nullopt;
 }
-double Fields::number(std::string_view key, NumberRange range, double fallback) { return number(key, range).value_or(fallback); }
+double Fields::number(std::string_view key, NumberRange range, double fallback) {
+    return number(key, range).value_or(fallback);
+}
 double Fields::number(std::string_view key, NumberRange range, Required) {
     const double stand_in = std::clamp(0.0, range.min, range.max);
     return require(key) ? number(key, range).value_or(stand_in) : stand_in;
@@ -186,7 +206,9 @@ std::optional<std::string> Fields::text(std::string_view key) {
     wrong_type(*value, path(key), "a text");
     return std::nullopt;
 }
-std::string Fields::text(std::string_view key, std::string_view fallback) { return text(key).value_or(std::string(fallback)); }
+std::string Fields::text(std::string_view key, std::string_view fallback) {
+    return text(key).value_or(std::string(fallback));
+}
 std::string Fields::text(std::string_view key, Required) { return require(key) ? text(key).value_or("") : ""; }
 
 std::optional<std::string> Fields::word(std::string_view key) {
@@ -196,7 +218,9 @@ std::optional<std::string> Fields::word(std::string_view key) {
     wrong_type(*value, path(key), "a word or a number");
     return std::nullopt;
 }
-std::string Fields::word(std::string_view key, std::string_view fallback) { return word(key).value_or(std::string(fallback)); }
+std::string Fields::word(std::string_view key, std::string_view fallback) {
+    return word(key).value_or(std::string(fallback));
+}
 std::string Fields::word(std::string_view key, Required) { return require(key) ? word(key).value_or("") : ""; }
 
 std::optional<Bytes> Fields::size(std::string_view key) {
@@ -239,12 +263,14 @@ template <class T, class Read>
 std::optional<std::vector<T>> each(const List& list, const std::string& path, const Read& read) {
     std::vector<T> out;
     for (std::size_t i = 0; i < list.size(); ++i)
-        if (std::optional<T> item = read(list[i], path + "[" + std::to_string(i) + "]")) out.push_back(std::move(*item));
+        if (std::optional<T> item = read(list[i], path + "[" + std::to_string(i) + "]"))
+            out.push_back(std::move(*item));
     return out.size() == list.size() ? std::optional(std::move(out)) : std::nullopt;
 }
 }  // namespace
 
-std::optional<std::vector<std::int64_t>> Fields::integers(std::string_view key, IntegerRange range, Length length, Single single) {
+std::optional<std::vector<std::int64_t>> Fields::integers(std::string_view key, IntegerRange range, Length length,
+                                                          Single single) {
     const Node* value = present(key);
     if (!value) return std::nullopt;
     const auto read = [&](const Node& item, const std::string& where) { return as_integer(item, where, range); };
@@ -256,7 +282,8 @@ std::optional<std::vector<std::int64_t>> Fields::integers(std::string_view key, 
     return list ? each<std::int64_t>(*list, path(key), read) : std::nullopt;
 }
 
-std::optional<std::vector<double>> Fields::numbers(std::string_view key, NumberRange range, Length length, Single single) {
+std::optional<std::vector<double>> Fields::numbers(std::string_view key, NumberRange range, Length length,
+                                                   Single single) {
     const Node* value = present(key);
     if (!value) return std::nullopt;
     const auto read = [&](const Node& item, const std::string& where) { return as_number(item, where, range); };
@@ -284,14 +311,16 @@ std::optional<std::vector<std::string>> Fields::texts(std::string_view key, Leng
     return list ? each<std::string>(*list, path(key), read) : std::nullopt;
 }
 
-std::optional<std::vector<std::vector<std::int64_t>>> Fields::integer_lists(std::string_view key, IntegerRange range, Length inner,
-                                                                            Length outer) {
+std::optional<std::vector<std::vector<std::int64_t>>> Fields::integer_lists(std::string_view key, IntegerRange range,
+                                                                            Length inner, Length outer) {
     const Node* value = present(key);
     const List* list = value ? as_list(*value, path(key), outer) : nullptr;
     if (!list) return std::nullopt;
     return each<std::vector<std::int64_t>>(*list, path(key), [&](const Node& item, const std::string& where) {
         const List* items = as_list(item, where, inner);
-        return items ? each<std::int64_t>(*items, where, [&](const Node& leaf, const std::string& at) { return as_integer(leaf, at, range); })
+        return items ? each<std::int64_t>(
+                           *items, where,
+                           [&](const Node& leaf, const std::string& at) { return as_integer(leaf, at, range); })
                      : std::nullopt;
     });
 }
@@ -304,7 +333,10 @@ Fields Fields::map(std::string_view key) {
     }
     const Member* member = value ? node_->member(key) : nullptr;
     const bool in_file = member && value->origin == Origin::file;
-    return {*this, value, path(key), in_file ? document_->place_of(member->key_span) : value ? document_->place_of(*value) : place_};
+    return {*this, value, path(key),
+            in_file ? document_->place_of(member->key_span)
+            : value ? document_->place_of(*value)
+                    : place_};
 }
 
 std::vector<Fields> Fields::maps(std::string_view key, Length length) {
@@ -315,8 +347,10 @@ std::vector<Fields> Fields::maps(std::string_view key, Length length) {
     for (std::size_t i = 0; i < list->size(); ++i) {
         const Node& item = (*list)[i];
         const std::string where = path(key) + "[" + std::to_string(i) + "]";
-        if (item.is(Kind::map)) out.push_back({*this, &item, where, document_->place_of(item)});
-        else wrong_type(item, where, "a map");
+        if (item.is(Kind::map))
+            out.push_back({*this, &item, where, document_->place_of(item)});
+        else
+            wrong_type(item, where, "a map");
     }
     return out;
 }
@@ -329,11 +363,17 @@ void Fields::finish(Severity severity) {
         if (++unknown > most_unknown) continue;
         const bool in_file = member.value.origin == Origin::file && member.key_span != Span{};
         complaints_->push_back({severity, Problem::unknown_key,
-                                in_file ? document_->place_of(member.key_span) : document_->place_of(member.value), path(member.key),
-                                member.value.spelled(), vram::nearest(member.key, known_), "unknown option " + path(member.key)});
+                                in_file ? document_->place_of(member.key_span) : document_->place_of(member.value),
+                                path(member.key), member.value.spelled(), vram::nearest(member.key, known_),
+                                "unknown option " + path(member.key)});
     }
     if (unknown > most_unknown)
-        complaints_->push_back({severity, Problem::unknown_key, place_, path_, {}, {},
+        complaints_->push_back({severity,
+                                Problem::unknown_key,
+                                place_,
+                                path_,
+                                {},
+                                {},
                                 std::to_string(unknown - most_unknown) + " more unknown options"});
 }
 

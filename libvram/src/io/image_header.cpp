@@ -16,7 +16,7 @@ namespace {
 /// At most `size` bytes from `offset` on; fewer, or none, at the end of the file.
 using ReadAt = std::function<std::string(std::int64_t offset, std::int64_t size)>;
 
-constexpr int most_parts = 256;             // segments or chunks before the size; cameras write about ten
+constexpr int most_parts = 256;              // segments or chunks before the size; cameras write about ten
 constexpr std::int64_t most_exif = 1 << 16;  // a JPEG segment holds no more
 
 enum class End : std::uint8_t { big, little };
@@ -95,7 +95,8 @@ Found jpeg_size(const ReadAt& read) {
     std::int64_t at = 2;
     for (int parts = 0; parts < most_parts; ++parts) {
         std::string head = read(at, 4);
-        if (head.size() < 2 || head[0] != '\xFF') return refused("a JPEG that is cut off or corrupt before its frame header");
+        if (head.size() < 2 || head[0] != '\xFF')
+            return refused("a JPEG that is cut off or corrupt before its frame header");
         const auto marker = static_cast<unsigned char>(head[1]);
         if (marker == 0xFF) {  // a fill byte
             ++at;
@@ -115,7 +116,8 @@ Found jpeg_size(const ReadAt& read) {
             const std::string sof = read(at + 4, 5);  // precision, height, width
             if (sof.size() < 5 || length < 8) return refused("a JPEG whose frame header is cut off");
             const std::int64_t height = whole(sof, 1, 2, End::big), width = whole(sof, 3, 2, End::big);
-            if (height == 0 && width > 0) return refused("a JPEG that gives its height behind its first scan", Problem::unsupported);
+            if (height == 0 && width > 0)
+                return refused("a JPEG that gives its height behind its first scan", Problem::unsupported);
             return sized(width, height, ImageFormat::jpeg, orientation);
         }
         if (marker == 0xE1 && !has_exif) {
@@ -132,16 +134,19 @@ Found webp_size(const ReadAt& read) {
     const std::string head = read(12, 18);  // chunk id, its length, and what each kind has of a header
     if (head.starts_with("VP8 ") && head.size() >= 18) {
         const bool key_frame = (static_cast<unsigned char>(head[8]) & 1U) == 0;
-        if (!key_frame || head.compare(11, 3, "\x9D\x01\x2A") != 0) return refused("a WebP without a key frame's start code");
+        if (!key_frame || head.compare(11, 3, "\x9D\x01\x2A") != 0)
+            return refused("a WebP without a key frame's start code");
         constexpr std::int64_t size_bits = 0x3FFF;  // the upper two bits are a scale for display
-        return sized(whole(head, 14, 2, End::little) & size_bits, whole(head, 16, 2, End::little) & size_bits, ImageFormat::webp, 1);
+        return sized(whole(head, 14, 2, End::little) & size_bits, whole(head, 16, 2, End::little) & size_bits,
+                     ImageFormat::webp, 1);
     }
     if (head.starts_with("VP8L") && head.size() >= 13) {
         if (head[8] != '\x2F') return refused("a lossless WebP without its signature");
         const std::int64_t bits = whole(head, 9, 4, End::little);
         return sized((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, ImageFormat::webp, 1);
     }
-    if (!head.starts_with("VP8X") || head.size() < 18) return refused("a WebP that is cut off or corrupt in its first chunk");
+    if (!head.starts_with("VP8X") || head.size() < 18)
+        return refused("a WebP that is cut off or corrupt in its first chunk");
     const std::int64_t width = whole(head, 12, 3, End::little) + 1, height = whole(head, 15, 3, End::little) + 1;
     int orientation = 1;
     const bool announces_exif = (static_cast<unsigned char>(head[8]) & 0x08U) != 0;
@@ -162,12 +167,17 @@ Found webp_size(const ReadAt& read) {
 expected<ImageSize> image_size_by(const ReadAt& read, std::string_view name) {
     const std::string magic = read(0, 12);
     Found found = refused("no PNG, JPEG or WebP", Problem::unsupported);
-    if (magic.starts_with("\x89PNG\r\n\x1A\n")) found = png_size(read);
-    else if (magic.starts_with("\xFF\xD8\xFF")) found = jpeg_size(read);
-    else if (magic.size() == 12 && magic.starts_with("RIFF") && magic.ends_with("WEBP")) found = webp_size(read);
-    else if (magic.empty()) found = refused("an empty file");
+    if (magic.starts_with("\x89PNG\r\n\x1A\n"))
+        found = png_size(read);
+    else if (magic.starts_with("\xFF\xD8\xFF"))
+        found = jpeg_size(read);
+    else if (magic.size() == 12 && magic.starts_with("RIFF") && magic.ends_with("WEBP"))
+        found = webp_size(read);
+    else if (magic.empty())
+        found = refused("an empty file");
     if (found.why.empty()) return found.size;
-    return Unexpected{{{Severity::error, found.problem, {std::string(name), 0, 0}, {}, {}, {}, std::string(found.why)}}};
+    return Unexpected{
+        {{Severity::error, found.problem, {std::string(name), 0, 0}, {}, {}, {}, std::string(found.why)}}};
 }
 
 }  // namespace
@@ -184,9 +194,11 @@ expected<ImageSize> image_size_of(std::string_view bytes, std::string_view name)
 expected<ImageSize> image_size(const fs::path& path) {
     std::error_code error;
     const auto refuse = [&](std::string_view why) {
-        return Unexpected{{{Severity::error, Problem::file_not_found, {path.string(), 0, 0}, {}, {}, {}, std::string(why)}}};
+        return Unexpected{
+            {{Severity::error, Problem::file_not_found, {path.string(), 0, 0}, {}, {}, {}, std::string(why)}}};
     };
-    if (path.native().find(fs::path::value_type{}) != fs::path::string_type::npos) return refuse("a file's name holds no NUL");
+    if (path.native().find(fs::path::value_type{}) != fs::path::string_type::npos)
+        return refuse("a file's name holds no NUL");
     if (!fs::is_regular_file(path, error)) return refuse("this is no regular file");
     std::ifstream file(path, std::ios::binary);
     if (!file) return refuse("cannot be opened");

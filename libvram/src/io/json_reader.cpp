@@ -11,7 +11,8 @@ namespace {
 
 class Events final : public nlohmann::json::json_sax_t {
   public:
-    Events(std::string_view text, std::int64_t start, TreeBuilder& tree) : text_(text), at_(static_cast<std::size_t>(start)), start_(start), tree_(tree) {}
+    Events(std::string_view text, std::int64_t start, TreeBuilder& tree)
+        : text_(text), at_(static_cast<std::size_t>(start)), start_(start), tree_(tree) {}
 
     bool null() override { return scalar({}, word()); }
     bool boolean(bool value) override { return scalar({.value = value}, word()); }
@@ -36,7 +37,8 @@ class Events final : public nlohmann::json::json_sax_t {
         std::string_view what = error.what();
         if (const std::size_t head = what.find("] "); head != std::string_view::npos) what.remove_prefix(head + 2);
         if (what.starts_with("parse error at line"))
-            if (const std::size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
+            if (const std::size_t colon = what.find(": "); colon != std::string_view::npos)
+                what.remove_prefix(colon + 2);
         const std::int64_t offset = start_ + static_cast<std::int64_t>(position) - (position > 0 ? 1 : 0);
         return tree_.fail(Problem::syntax, {offset, offset}, "not JSON: " + std::string(what));
     }
@@ -44,16 +46,21 @@ class Events final : public nlohmann::json::json_sax_t {
   private:
     bool scalar(Node node, Span span) {
         node.span = span;
-        node.written = text_.substr(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.end - span.begin));
+        node.written =
+            text_.substr(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.end - span.begin));
         return tree_.scalar(std::move(node));
     }
     void skip_to_token() {
         while (at_ < text_.size()) {
             const char c = text_[at_];
-            if (c == '/' && at_ + 1 < text_.size() && text_[at_ + 1] == '/') at_ = text_.find_first_of("\r\n", at_);
-            else if (c == '/') at_ = text_.find("*/", at_ + 2) + 2;
-            else if (c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == ',' || c == ':') ++at_;
-            else return;
+            if (c == '/' && at_ + 1 < text_.size() && text_[at_ + 1] == '/')
+                at_ = text_.find_first_of("\r\n", at_);
+            else if (c == '/')
+                at_ = text_.find("*/", at_ + 2) + 2;
+            else if (c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == ',' || c == ':')
+                ++at_;
+            else
+                return;
         }
     }
     Span take(std::size_t end) {
@@ -87,7 +94,8 @@ class Events final : public nlohmann::json::json_sax_t {
 void read_json(const Document& document, std::int64_t start, TreeBuilder& tree, bool comments) {
     Events events(document.text, start, tree);
     const auto first = document.text.begin() + start;
-    nlohmann::json::sax_parse(first, document.text.end(), &events, nlohmann::json::input_format_t::json, true, comments);
+    nlohmann::json::sax_parse(first, document.text.end(), &events, nlohmann::json::input_format_t::json, true,
+                              comments);
 }
 
 }  // namespace vram::io

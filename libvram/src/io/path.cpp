@@ -8,7 +8,7 @@ namespace vram::io {
 namespace {
 
 struct Step {
-    std::string_view key;            // of a map, or empty:
+    std::string_view key;             // of a map, or empty:
     std::optional<std::size_t> item;  // of a list
 };
 
@@ -74,9 +74,12 @@ const Node* find(const Node& root, std::string_view path) {
     if (!steps) return nullptr;
     const Node* node = &root;
     for (const Step& step : *steps) {
-        if (!step.item) node = node->find(step.key);
-        else if (const List* list = node->list()) node = *step.item < list->size() ? &(*list)[*step.item] : nullptr;
-        else node = nullptr;
+        if (!step.item)
+            node = node->find(step.key);
+        else if (const List* list = node->list())
+            node = *step.item < list->size() ? &(*list)[*step.item] : nullptr;
+        else
+            node = nullptr;
         if (!node) return nullptr;
     }
     return node;
@@ -97,13 +100,16 @@ std::optional<Diagnostic> assign(Document& document, std::string_view path, std:
         if (step.item) {
             const std::size_t size = look && look->list() ? look->list()->size() : 0;
             if (look && !look->is(Kind::list) && !look->is(Kind::null))
-                return complaint(path, Problem::wrong_type, look->spelled(), name + ": there is " + std::string(to_text(look->kind())) + " where a list must be");
+                return complaint(path, Problem::wrong_type, look->spelled(),
+                                 name + ": there is " + std::string(to_text(look->kind())) + " where a list must be");
             if (*step.item > size)
-                return complaint(path, Problem::out_of_range, std::to_string(*step.item), name + ": the list has " + std::to_string(size) + " items");
+                return complaint(path, Problem::out_of_range, std::to_string(*step.item),
+                                 name + ": the list has " + std::to_string(size) + " items");
             look = *step.item < size ? &(*look->list())[*step.item] : nullptr;
         } else {
             if (look && !look->is(Kind::map) && !look->is(Kind::null))
-                return complaint(path, Problem::wrong_type, look->spelled(), name + ": there is " + std::string(to_text(look->kind())) + " where a map must be");
+                return complaint(path, Problem::wrong_type, look->spelled(),
+                                 name + ": there is " + std::string(to_text(look->kind())) + " where a map must be");
             look = look ? look->find(step.key) : nullptr;
         }
     }

@@ -38,7 +38,8 @@ std::size_t find_deep_key(std::string_view text, std::int64_t most) {
             const std::string triple(3, c);
             const bool is_long = text.substr(i).starts_with(triple);
             std::size_t end = i + (is_long ? 3 : 1);
-            while (end < text.size() && !(is_long ? text.substr(end).starts_with(triple) : text[end] == c || text[end] == '\n'))
+            while (end < text.size() &&
+                   !(is_long ? text.substr(end).starts_with(triple) : text[end] == c || text[end] == '\n'))
                 end += c == '"' && text[end] == '\\' ? 2U : 1U;
             i = end + (is_long ? 2 : 0);
         } else if (c == '#') {
@@ -57,7 +58,8 @@ std::size_t find_deep_key(std::string_view text, std::int64_t most) {
 std::size_t find_half_date(std::string_view text) {
     const auto is_digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
     for (std::size_t blank = text.find(' ', 10); blank != std::string_view::npos; blank = text.find(' ', blank + 1))
-        if (text[blank - 6] == '-' && text[blank - 3] == '-' && is_digit(blank + 1) && !is_digit(blank + 2)) return blank - 10;
+        if (text[blank - 6] == '-' && text[blank - 3] == '-' && is_digit(blank + 1) && !is_digit(blank + 2))
+            return blank - 10;
     return 0;
 }
 
@@ -66,7 +68,8 @@ class Positions {
   public:
     Positions(std::string_view text, std::int64_t start) : text_(text) {
         lines_.push_back(static_cast<std::size_t>(start));
-        for (std::size_t i = text.find('\n'); i != std::string_view::npos; i = text.find('\n', i + 1)) lines_.push_back(i + 1);
+        for (std::size_t i = text.find('\n'); i != std::string_view::npos; i = text.find('\n', i + 1))
+            lines_.push_back(i + 1);
     }
     std::int64_t at(const toml::source_position& position) {
         const std::size_t line = std::clamp<std::size_t>(position.line, 1, lines_.size());
@@ -95,7 +98,8 @@ class Positions {
 
 class Walk {
   public:
-    Walk(std::string_view text, std::int64_t start, TreeBuilder& tree) : text_(text), places_(text, start), tree_(tree) {}
+    Walk(std::string_view text, std::int64_t start, TreeBuilder& tree)
+        : text_(text), places_(text, start), tree_(tree) {}
 
     bool table(const toml::table& table) {
         struct Entry {
@@ -104,13 +108,13 @@ class Walk {
         };
         std::vector<Entry> entries;
         for (auto&& [key, node] : table) entries.push_back({&key, &node});
-        std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-            return a.key->source().begin < b.key->source().begin;
-        });
+        std::stable_sort(entries.begin(), entries.end(),
+                         [](const Entry& a, const Entry& b) { return a.key->source().begin < b.key->source().begin; });
         const std::int64_t begin = places_.at(table.source().begin);
         if (!tree_.begin(Kind::map, begin)) return false;
         for (const Entry& entry : entries)
-            if (!tree_.key(std::string(entry.key->str()), places_.span(entry.key->source())) || !node(*entry.node)) return false;
+            if (!tree_.key(std::string(entry.key->str()), places_.span(entry.key->source())) || !node(*entry.node))
+                return false;
         // An inline table has a bracket to end with; `a.b = 1` and [headers] end with their last value.
         if (text_[std::min(static_cast<std::size_t>(begin), text_.size() - 1)] != '{') return tree_.end();
         return tree_.end(places_.at(table.source().end));
@@ -129,10 +133,14 @@ class Walk {
         if (const toml::table* inner = from.as_table()) return table(*inner);
         if (const toml::array* inner = from.as_array()) return array(*inner);
         Node out{.span = places_.span(from.source())};
-        out.written = text_.substr(static_cast<std::size_t>(out.span.begin), static_cast<std::size_t>(out.span.end - out.span.begin));
-        if (const auto* boolean = from.as_boolean()) out.value = boolean->get();
-        else if (const auto* integer = from.as_integer()) out.value = integer->get();
-        else if (const auto* number = from.as_floating_point()) out.value = number->get();
+        out.written = text_.substr(static_cast<std::size_t>(out.span.begin),
+                                   static_cast<std::size_t>(out.span.end - out.span.begin));
+        if (const auto* boolean = from.as_boolean())
+            out.value = boolean->get();
+        else if (const auto* integer = from.as_integer())
+            out.value = integer->get();
+        else if (const auto* number = from.as_floating_point())
+            out.value = number->get();
         else {  // a string, or a date as it is written
             const auto* string = from.as_string();
             out.value = string ? string->get() : out.written;

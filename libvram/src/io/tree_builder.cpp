@@ -42,7 +42,8 @@ std::int64_t count_nodes(const Node& node) {
 bool TreeBuilder::fail(Problem problem, Span where, std::string text, std::string found) {
     if (found.empty()) found = word_at(document_.text, where.begin);
     if (!failure_)
-        failure_ = Diagnostic{Severity::error, problem, document_.place_of(where), {}, std::move(found), {}, std::move(text)};
+        failure_ =
+            Diagnostic{Severity::error, problem, document_.place_of(where), {}, std::move(found), {}, std::move(text)};
     return false;
 }
 
@@ -57,12 +58,15 @@ bool TreeBuilder::begin(Kind list_or_map, std::int64_t offset) {
     if (failure_) return false;
     const Span here{offset, offset};
     if (static_cast<std::int64_t>(open_.size()) >= limits_.depth)
-        return fail(Problem::too_deep, here, "lists and maps nest more than " + std::to_string(limits_.depth) + " deep");
+        return fail(Problem::too_deep, here,
+                    "lists and maps nest more than " + std::to_string(limits_.depth) + " deep");
     if (++nodes_ > limits_.nodes)
         return fail(Problem::file_too_large, here, "more than " + std::to_string(limits_.nodes) + " values");
     Open open{.node = {.span = here, .origin = Origin::file}};
-    if (list_or_map == Kind::list) open.node.value = List{};
-    else open.node.value = Map{};
+    if (list_or_map == Kind::list)
+        open.node.value = List{};
+    else
+        open.node.value = Map{};
     open_.push_back(std::move(open));
     cursor_ = std::max(cursor_, offset);
     return true;
@@ -146,10 +150,15 @@ bool TreeBuilder::put_member(Open& map, Node node) {
     }
     Member& member = members[found->second];
     if (document_.complaints.size() < most_complaints)
-        document_.complaints.push_back({Severity::warning, Problem::duplicate_key, document_.place_of(map.key_span), map.key,
-                                        node.spelled(), {},
+        document_.complaints.push_back({Severity::warning,
+                                        Problem::duplicate_key,
+                                        document_.place_of(map.key_span),
+                                        map.key,
+                                        node.spelled(),
+                                        {},
                                         map.key + " is written twice, first in line " +
-                                            std::to_string(document_.place_of(member.key_span).line) + "; the last one counts"});
+                                            std::to_string(document_.place_of(member.key_span).line) +
+                                            "; the last one counts"});
     member.key_span = map.key_span;
     member.value = std::move(node);
     last_ = &member.value;
@@ -160,7 +169,8 @@ bool TreeBuilder::put_member(Open& map, Node node) {
 bool TreeBuilder::merge_into(Open& map, const Node& source) {
     if (const List* list = source.list()) {
         for (const Node& item : *list) {
-            if (!item.is(Kind::map)) return fail(Problem::wrong_type, source.span, "a merge key << takes maps", item.spelled());
+            if (!item.is(Kind::map))
+                return fail(Problem::wrong_type, source.span, "a merge key << takes maps", item.spelled());
             if (!merge_into(map, item)) return false;
         }
         return true;

@@ -1,6 +1,7 @@
-// yaml-cpp's events carry the byte where a node begins, but not where it ends, and say nothing of quotes but the tag "!".
-// The ends are found here by walking the text: quotes and brackets show their end, a plain scalar's value is matched
-// against the text (folding turns blanks and line breaks into a space), a block scalar ends where the indent does.
+// yaml-cpp's events carry the byte where a node begins, but not where it ends, and say nothing of quotes but the tag
+// "!". The ends are found here by walking the text: quotes and brackets show their end, a plain scalar's value is
+// matched against the text (folding turns blanks and line breaks into a space), a block scalar ends where the indent
+// does.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -26,20 +27,26 @@ class Text {
 
     [[nodiscard]] char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
     [[nodiscard]] std::size_t size() const { return text_.size(); }
-    [[nodiscard]] std::string_view slice(std::size_t begin, std::size_t end) const { return text_.substr(begin, end - begin); }
+    [[nodiscard]] std::string_view slice(std::size_t begin, std::size_t end) const {
+        return text_.substr(begin, end - begin);
+    }
     [[nodiscard]] std::size_t line_end(std::size_t i) const { return std::min(text_.find('\n', i), text_.size()); }
     /// Past blanks, line breaks and comments.
     [[nodiscard]] std::size_t skip_blanks(std::size_t i) const {
         while (i < text_.size()) {
-            if (is_blank(text_[i])) ++i;
-            else if (text_[i] == '#' && (i == 0 || is_blank(text_[i - 1]))) i = line_end(i);
-            else break;
+            if (is_blank(text_[i]))
+                ++i;
+            else if (text_[i] == '#' && (i == 0 || is_blank(text_[i - 1])))
+                i = line_end(i);
+            else
+                break;
         }
         return i;
     }
     /// The end of the `&anchor` or `!tag` here, by yaml-cpp's characters (its exp.h); `i` if there is none.
     [[nodiscard]] std::size_t property_end(std::size_t i) const {
-        constexpr std::string_view in_tag = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-#;/?:@&=+$_.~*'()%!";
+        constexpr std::string_view in_tag =
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-#;/?:@&=+$_.~*'()%!";
         if (at(i) == '&') return std::min(text_.find_first_of(" \t\r\n,[]{}", i), text_.size());
         if (at(i) != '!') return i;
         if (at(i + 1) == '<') return std::min(text_.find('>', i), text_.size() - 1) + 1;
@@ -48,9 +55,12 @@ class Text {
     [[nodiscard]] std::size_t quoted_end(std::size_t i) const {
         const char quote = at(i++);
         for (; i < text_.size(); ++i) {
-            if (quote == '"' && text_[i] == '\\') ++i;
-            else if (text_[i] == quote && quote == '\'' && at(i + 1) == quote) ++i;
-            else if (text_[i] == quote) return i + 1;
+            if (quote == '"' && text_[i] == '\\')
+                ++i;
+            else if (text_[i] == quote && quote == '\'' && at(i + 1) == quote)
+                ++i;
+            else if (text_[i] == quote)
+                return i + 1;
         }
         return text_.size();
     }
@@ -67,12 +77,14 @@ class Text {
         }
         return i;
     }
-    /// The end of a block scalar (`|`, `>`) in a block of this indent (-1 at the root): its last line that is not blank.
+    /// The end of a block scalar (`|`, `>`) in a block of this indent (-1 at the root): its last line that is not
+    /// blank.
     [[nodiscard]] std::size_t block_end(std::size_t i, std::int64_t parent_indent) const {
         const std::size_t header = line_end(i);
         std::int64_t indent = -1;
         for (std::size_t h = i; h < header && !is_blank(text_[h]); ++h)
-            if (text_[h] >= '1' && text_[h] <= '9') indent = std::max<std::int64_t>(parent_indent, 0) + (text_[h] - '0');
+            if (text_[h] >= '1' && text_[h] <= '9')
+                indent = std::max<std::int64_t>(parent_indent, 0) + (text_[h] - '0');
         std::size_t end = header;
         while (end > i && is_blank(text_[end - 1])) --end;
         for (std::size_t line = header; line < text_.size();) {
@@ -107,7 +119,8 @@ class Events final : public YAML::EventHandler {
         if (text_.at(begin) == '~') end = begin + 1;
         const std::string_view word = text_.slice(begin, end);
         const bool is_word = word == "~" || word == "null" || word == "Null" || word == "NULL";
-        if (is_word && !is_dedented(begin)) return give({}, {as_offset(begin), as_offset(end)}, anchor, std::string(word));
+        if (is_word && !is_dedented(begin))
+            return give({}, {as_offset(begin), as_offset(end)}, anchor, std::string(word));
         const std::size_t empty = tree_.wants_key() ? begin : empty_value();
         give({}, {as_offset(empty), as_offset(empty)}, anchor, "");
     }
@@ -115,7 +128,9 @@ class Events final : public YAML::EventHandler {
     void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
         const std::size_t begin = offset(mark);
         std::size_t end = begin + 1;
-        while (end < text_.size() && !is_blank(text_.at(end)) && std::string_view(",[]{}").find(text_.at(end)) == std::string_view::npos) ++end;
+        while (end < text_.size() && !is_blank(text_.at(end)) &&
+               std::string_view(",[]{}").find(text_.at(end)) == std::string_view::npos)
+            ++end;
         const Span span{as_offset(begin), as_offset(end)};
         const auto found = anchors_.find(anchor);
         if (found == anchors_.end()) return refuse(Problem::syntax, span, "the alias stands inside its own anchor");
@@ -127,10 +142,12 @@ class Events final : public YAML::EventHandler {
         check(tree_.alias(found->second, span));
     }
 
-    void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  const std::string& value) override {
         std::size_t begin = value_begin(mark);
         // `!!str` with nothing behind it is a text; what stands next is not its.
-        const bool nothing = value.empty() && (is_dedented(begin) || std::string_view("\"'|>").find(text_.at(begin)) == std::string_view::npos);
+        const bool nothing = value.empty() && (is_dedented(begin) || std::string_view("\"'|>").find(text_.at(begin)) ==
+                                                                         std::string_view::npos);
         if (nothing) begin = behind_properties(offset(mark));
         const char first = nothing ? '\0' : text_.at(begin);
         const bool quoted = first == '"' || first == '\'';
@@ -139,19 +156,23 @@ class Events final : public YAML::EventHandler {
                                 : block ? text_.block_end(begin, block_indent())
                                         : text_.plain_end(begin, value);
         if (end == std::string_view::npos)  // no such case is known
-            return refuse(Problem::syntax, {as_offset(begin), as_offset(begin)}, "not YAML: a value that does not stand here");
+            return refuse(Problem::syntax, {as_offset(begin), as_offset(begin)},
+                          "not YAML: a value that does not stand here");
         const Span span{as_offset(begin), as_offset(end)};
         if (tree_.wants_key()) {
-            if (anchor != YAML::NullAnchor) anchors_[anchor] = Node{.value = value, .span = span, .origin = Origin::file};
+            if (anchor != YAML::NullAnchor)
+                anchors_[anchor] = Node{.value = value, .span = span, .origin = Origin::file};
             return check(tree_.key(value, span, value == "<<" && !quoted));
         }
         give(tagged(tag, value, quoted || block, span), span, anchor, {});
     }
 
-    void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value style) override {
+    void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                         YAML::EmitterStyle::value style) override {
         open(Kind::list, mark, tag, "tag:yaml.org,2002:seq", anchor, style == YAML::EmitterStyle::Flow);
     }
-    void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value style) override {
+    void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                    YAML::EmitterStyle::value style) override {
         open(Kind::map, mark, tag, "tag:yaml.org,2002:map", anchor, style == YAML::EmitterStyle::Flow);
     }
     void OnSequenceEnd() override { close(); }
@@ -185,15 +206,19 @@ class Events final : public YAML::EventHandler {
     }
     /// `i`, or the end of the last `&anchor` or `!tag` that follows it.
     [[nodiscard]] std::size_t behind_properties(std::size_t i) const {
-        for (std::size_t next = text_.skip_blanks(i); text_.property_end(next) > next; next = text_.skip_blanks(i)) i = text_.property_end(next);
+        for (std::size_t next = text_.skip_blanks(i); text_.property_end(next) > next; next = text_.skip_blanks(i))
+            i = text_.property_end(next);
         return i;
     }
-    /// Where the value at this mark begins, behind its properties. yaml-cpp ends them at letters that PyYAML refuses: `!é4`.
+    /// Where the value at this mark begins, behind its properties. yaml-cpp ends them at letters that PyYAML refuses:
+    /// `!é4`.
     [[nodiscard]] std::size_t value_begin(const YAML::Mark& mark) {
         std::size_t i = offset(mark);
         for (std::size_t end = text_.property_end(i); end > i; end = text_.property_end(i)) {
-            if (end < text_.size() && !is_blank(text_.at(end)) && std::string_view(",]}").find(text_.at(end)) == std::string_view::npos)
-                refuse(Problem::syntax, {as_offset(i), as_offset(end)}, "not YAML: a blank is due behind an anchor or a tag");
+            if (end < text_.size() && !is_blank(text_.at(end)) &&
+                std::string_view(",]}").find(text_.at(end)) == std::string_view::npos)
+                refuse(Problem::syntax, {as_offset(i), as_offset(end)},
+                       "not YAML: a blank is due behind an anchor or a tag");
             i = text_.skip_blanks(end);
         }
         return i;
@@ -222,12 +247,14 @@ class Events final : public YAML::EventHandler {
         constexpr std::string_view core = "tag:yaml.org,2002:";
         if (tag == "?") return resolve_plain(value);
         if (tag == "!" || tag.empty() || (quoted && tag == "?")) return {.value = value};
-        const std::string_view name = tag.starts_with(core) ? std::string_view(tag).substr(core.size()) : std::string_view();
+        const std::string_view name =
+            tag.starts_with(core) ? std::string_view(tag).substr(core.size()) : std::string_view();
         if (name == "str" || name == "binary" || name == "timestamp") return {.value = value};
         Node node = resolve_plain(value);
         if (name == "float" && node.integer()) node.value = static_cast<double>(*node.integer());
-        const bool agrees = (name == "int" && (node.is(Kind::integer) || node.beyond_int64)) || (name == "float" && node.is(Kind::number)) ||
-                            (name == "bool" && node.is(Kind::boolean)) || (name == "null" && node.is(Kind::null));
+        const bool agrees = (name == "int" && (node.is(Kind::integer) || node.beyond_int64)) ||
+                            (name == "float" && node.is(Kind::number)) || (name == "bool" && node.is(Kind::boolean)) ||
+                            (name == "null" && node.is(Kind::null));
         if (!agrees) refuse(Problem::syntax, span, "the tag " + tag + " does not go with this value", value);
         return node;
     }
@@ -240,7 +267,8 @@ class Events final : public YAML::EventHandler {
         remember(anchor);
     }
 
-    void open(Kind kind, const YAML::Mark& mark, const std::string& tag, std::string_view own_tag, YAML::anchor_t anchor, bool flow) {
+    void open(Kind kind, const YAML::Mark& mark, const std::string& tag, std::string_view own_tag,
+              YAML::anchor_t anchor, bool flow) {
         const std::size_t begin = value_begin(mark);
         const Span here{as_offset(begin), as_offset(begin)};
         if (tree_.wants_key()) return refuse(Problem::syntax, here, "a key must be a word, not a list or a map");
@@ -284,7 +312,8 @@ class Second final : public YAML::EventHandler {
   public:
     explicit Second(std::int64_t start, TreeBuilder& tree) : start_(start), tree_(tree) {}
     void OnDocumentStart(const YAML::Mark& mark) override {
-        tree_.fail(Problem::syntax, {start_ + mark.pos, start_ + mark.pos}, "a second document starts here; a config is one document");
+        tree_.fail(Problem::syntax, {start_ + mark.pos, start_ + mark.pos},
+                   "a second document starts here; a config is one document");
         throw Refused{};
     }
     void OnDocumentEnd() override {}

@@ -74,16 +74,23 @@ bool read_whole(std::string_view text, Whole& out) {
         return text.size() > from && run_of(text, from, set) == text.size() - from &&
                text.find_first_not_of('_', from) != std::string_view::npos;
     };
-    if (text.starts_with("0b") && all(2, "01_")) out = digits_of(text.substr(2), 2, negative);
-    else if (text.starts_with("0x") && all(2, "0123456789abcdefABCDEF_")) out = digits_of(text.substr(2), 16, negative);
-    else if (text == "0") out = {};
-    else if (text.starts_with('0') && all(1, "01234567_")) out = digits_of(text.substr(1), 8, negative);
-    else if (text.empty() || text[0] < '1' || text[0] > '9') return false;
-    else if (all(0, decimal)) out = digits_of(text, 10, negative);
+    if (text.starts_with("0b") && all(2, "01_"))
+        out = digits_of(text.substr(2), 2, negative);
+    else if (text.starts_with("0x") && all(2, "0123456789abcdefABCDEF_"))
+        out = digits_of(text.substr(2), 16, negative);
+    else if (text == "0")
+        out = {};
+    else if (text.starts_with('0') && all(1, "01234567_"))
+        out = digits_of(text.substr(1), 8, negative);
+    else if (text.empty() || text[0] < '1' || text[0] > '9')
+        return false;
+    else if (all(0, decimal))
+        out = digits_of(text, 10, negative);
     else if (const std::size_t head = run_of(text, 0, decimal);
              head < text.size() && skip_sexagesimal(text, head) == text.size())
         out = sexagesimal(text, negative);
-    else return false;
+    else
+        return false;
     return true;
 }
 
@@ -118,7 +125,8 @@ bool read_number(std::string_view text, double& out) {
     std::size_t at = digit_first ? run_of(text, 0, decimal) : 0;
     if (digit_first && at < text.size() && text[at] == ':') {  // 1:30.5 is 90.5
         const std::size_t dot = skip_sexagesimal(text, at);
-        if (dot == text.size() || text[dot] != '.' || run_of(text, dot + 1, decimal) != text.size() - dot - 1) return false;
+        if (dot == text.size() || text[dot] != '.' || run_of(text, dot + 1, decimal) != text.size() - dot - 1)
+            return false;
         return give(sexagesimal(text.substr(0, dot), false).nearest + to_double("0" + std::string(text.substr(dot))));
     }
     const bool dot = at < text.size() && text[at] == '.';
@@ -153,8 +161,10 @@ Node resolve_plain(std::string_view text) {
         node.value = false;
     } else if (read_whole(text, whole)) {
         node.beyond_int64 = !whole.fits;
-        if (whole.fits) node.value = whole.value;
-        else node.value = whole.nearest;
+        if (whole.fits)
+            node.value = whole.value;
+        else
+            node.value = whole.nearest;
     } else if (read_number(text, number)) {
         node.value = number;
     } else {

@@ -1,4 +1,5 @@
-// Mirrors AutoencoderKL (diffusers 0.42.1, models/autoencoders/autoencoder_kl.py, vae.py): the VAEs of SD, SDXL, FLUX.1.
+// Mirrors AutoencoderKL (diffusers 0.42.1, models/autoencoders/autoencoder_kl.py, vae.py): the VAEs of SD, SDXL,
+// FLUX.1.
 #include <algorithm>
 #include <deque>
 
@@ -14,7 +15,8 @@ using nn::Linear;
 
 constexpr std::int64_t groups = 32;
 
-/// Attention with a group norm and a residual, one head over the picture's places: AttnProcessor2_0. args: hidden_states
+/// Attention with a group norm and a residual, one head over the picture's places: AttnProcessor2_0. args:
+/// hidden_states
 class MidAttention : public nn::Block {
   public:
     MidAttention(const Builder& parent, std::int64_t channels) : MidAttention(parent.block(*this), channels, 0) {}
@@ -22,7 +24,8 @@ class MidAttention : public nn::Block {
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];  // [B, C, H, W]
         const Tensor residual = hidden_states;
-        const std::int64_t batch = hidden_states.size(0), channels = hidden_states.size(1), height = hidden_states.size(2), width = hidden_states.size(3);
+        const std::int64_t batch = hidden_states.size(0), channels = hidden_states.size(1),
+                           height = hidden_states.size(2), width = hidden_states.size(3);
         hidden_states = transpose(view(hidden_states, {batch, channels, height * width}), 1, 2);  // [B, HW, C]
         hidden_states = transpose(group_norm(transpose(hidden_states, 1, 2)), 1, 2);
         Tensor query = to_q(hidden_states);
@@ -96,13 +99,15 @@ struct Stage {
 
 class Encoder {
   public:
-    Encoder(const Builder& builder, std::int64_t latent_channels, const std::vector<std::int64_t>& channels, std::int64_t layers)
+    Encoder(const Builder& builder, std::int64_t latent_channels, const std::vector<std::int64_t>& channels,
+            std::int64_t layers)
         : conv_in(builder.conv2d("conv_in", 3, channels.front(), 3, 1, 1)) {
         std::int64_t in = channels.front();
         for (std::size_t i = 0; i < channels.size(); ++i) {
             const Builder block = builder["down_blocks"][static_cast<std::int64_t>(i)];
             Stage& stage = down_blocks.emplace_back();
-            for (std::int64_t j = 0; j < layers; ++j) stage.resnets.emplace_back(block["resnets"][j], j == 0 ? in : channels[i], channels[i], 0, groups);
+            for (std::int64_t j = 0; j < layers; ++j)
+                stage.resnets.emplace_back(block["resnets"][j], j == 0 ? in : channels[i], channels[i], 0, groups);
             in = channels[i];
             stage.downs = i + 1 < channels.size();
             if (stage.downs) stage.down = Downsample2D(block["downsamplers"][0], in, 0);
@@ -134,14 +139,16 @@ class Encoder {
 
 class Decoder {
   public:
-    Decoder(const Builder& builder, std::int64_t latent_channels, std::vector<std::int64_t> channels, std::int64_t layers)
+    Decoder(const Builder& builder, std::int64_t latent_channels, std::vector<std::int64_t> channels,
+            std::int64_t layers)
         : conv_in(builder.conv2d("conv_in", latent_channels, channels.back(), 3, 1, 1)) {
         std::reverse(channels.begin(), channels.end());
         std::int64_t in = channels.front();
         for (std::size_t i = 0; i < channels.size(); ++i) {
             const Builder block = builder["up_blocks"][static_cast<std::int64_t>(i)];
             Stage& stage = up_blocks.emplace_back();
-            for (std::int64_t j = 0; j <= layers; ++j) stage.resnets.emplace_back(block["resnets"][j], j == 0 ? in : channels[i], channels[i], 0, groups);
+            for (std::int64_t j = 0; j <= layers; ++j)
+                stage.resnets.emplace_back(block["resnets"][j], j == 0 ? in : channels[i], channels[i], 0, groups);
             in = channels[i];
             stage.ups = i + 1 < channels.size();
             if (stage.ups) stage.up = Upsample2D(block["upsamplers"][0], in);
@@ -178,8 +185,10 @@ class AutoencoderKL : public Model {
           use_quant_conv_(config.boolean("use_quant_conv")),
           tile_sample_min_size_(config.integer("sample_size")),
           factor_(std::int64_t{1} << (config.integers("block_out_channels").size() - 1)),
-          encoder(builder["encoder"], latent_channels_, config.integers("block_out_channels"), config.integer("layers_per_block")),
-          decoder(builder["decoder"], latent_channels_, config.integers("block_out_channels"), config.integer("layers_per_block")) {
+          encoder(builder["encoder"], latent_channels_, config.integers("block_out_channels"),
+                  config.integer("layers_per_block")),
+          decoder(builder["decoder"], latent_channels_, config.integers("block_out_channels"),
+                  config.integer("layers_per_block")) {
         tile_latent_min_size_ = tile_sample_min_size_ / factor_;
         if (!use_quant_conv_) return;
         quant_conv = builder.conv2d("quant_conv", 2 * latent_channels_, 2 * latent_channels_, 1);
@@ -187,8 +196,10 @@ class AutoencoderKL : public Model {
     }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode) return {{"x", {request.batch, 3, request.height, request.width}, request.dtype}};
-        return {{"z", {request.batch, latent_channels_, request.height / factor_, request.width / factor_}, request.dtype}};
+        if (request.operation == Request::Operation::encode)
+            return {{"x", {request.batch, 3, request.height, request.width}, request.dtype}};
+        return {
+            {"z", {request.batch, latent_channels_, request.height / factor_, request.width / factor_}, request.dtype}};
     }
 
     [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
@@ -204,7 +215,8 @@ class AutoencoderKL : public Model {
         Tensor out;
         if (request.slicing && x.size(0) > 1) {
             Tensors slices;
-            for (const Tensor& slice : split(x, 1, 0)) slices.push_back(encodes ? encode(slice, request.tiling) : decode(slice, request.tiling));
+            for (const Tensor& slice : split(x, 1, 0))
+                slices.push_back(encodes ? encode(slice, request.tiling) : decode(slice, request.tiling));
             out = cat(std::span<const Tensor>(slices.begin(), slices.size()), 0);
         } else {
             out = encodes ? encode(x, request.tiling) : decode(x, request.tiling);
@@ -237,7 +249,8 @@ class AutoencoderKL : public Model {
         const std::int64_t tile_in = encodes ? tile_sample_min_size_ : tile_latent_min_size_;
         const std::int64_t tile_out = encodes ? tile_latent_min_size_ : tile_sample_min_size_;
         // int(size * (1 - 0.25)) and int(size * 0.25)
-        const std::int64_t overlap_size = tile_in * 3 / 4, blend_extent = tile_out / 4, row_limit = tile_out - blend_extent;
+        const std::int64_t overlap_size = tile_in * 3 / 4, blend_extent = tile_out / 4,
+                           row_limit = tile_out - blend_extent;
         std::vector<std::vector<Tensor>> rows;
         Tensor tile, decoded;
         for (std::int64_t i = 0; i < x.size(2); i += overlap_size) {

@@ -86,8 +86,8 @@ class CLIPEncoderLayer : public Block {
 class CLIPTextModel : public Model {
   public:
     CLIPTextModel(const Builder& builder, const profile::Config& config)
-        : sizes_{config.integer("hidden_size"), config.integer("intermediate_size"), config.integer("num_attention_heads"),
-                 config.text("hidden_act") == "quick_gelu"},
+        : sizes_{config.integer("hidden_size"), config.integer("intermediate_size"),
+                 config.integer("num_attention_heads"), config.text("hidden_act") == "quick_gelu"},
           projection_dim_(config.integer("projection_dim", 0)),
           eos_is_argmax_(config.integer("eos_token_id") == 2) {
         const std::int64_t positions = config.integer("max_position_embeddings");
@@ -95,9 +95,11 @@ class CLIPTextModel : public Model {
         token_embedding = embeddings.embedding("token_embedding", config.integer("vocab_size"), sizes_.hidden);
         position_embedding = embeddings.embedding("position_embedding", positions, sizes_.hidden);
         position_ids = &embeddings.buffer("position_ids", {1, positions}, Dtype::i64);
-        for (std::int64_t i = 0; i < config.integer("num_hidden_layers"); ++i) layers.emplace_back(builder["encoder"]["layers"][i], sizes_);
+        for (std::int64_t i = 0; i < config.integer("num_hidden_layers"); ++i)
+            layers.emplace_back(builder["encoder"]["layers"][i], sizes_);
         final_layer_norm = builder.layer_norm("final_layer_norm", sizes_.hidden);
-        if (projection_dim_ > 0) text_projection = builder.linear("text_projection", sizes_.hidden, projection_dim_, false);
+        if (projection_dim_ > 0)
+            text_projection = builder.linear("text_projection", sizes_.hidden, projection_dim_, false);
     }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
@@ -116,7 +118,8 @@ class CLIPTextModel : public Model {
         Tensor hidden_states;
         {
             const Tensor inputs_embeds = token_embedding(input_ids);
-            const Tensor position_embeddings = position_embedding(slice(position_ids->value, 1, 0, request.text_tokens));
+            const Tensor position_embeddings =
+                position_embedding(slice(position_ids->value, 1, 0, request.text_tokens));
             hidden_states = add(inputs_embeds, position_embeddings);
         }
         Tensor attention_mask;

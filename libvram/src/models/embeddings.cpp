@@ -69,7 +69,9 @@ Tensor TimestepEmbedding::operator()(Tensor sample_in) const {
 }
 
 TextProjection::TextProjection(const nn::Builder& builder, std::int64_t in, std::int64_t size, Activation activation)
-    : linear_1(builder.linear("linear_1", in, size)), linear_2(builder.linear("linear_2", size, size)), activation_(activation) {}
+    : linear_1(builder.linear("linear_1", in, size)),
+      linear_2(builder.linear("linear_2", size, size)),
+      activation_(activation) {}
 
 Tensor TextProjection::operator()(Tensor caption) const {
     const Tensor held = std::move(caption);
@@ -79,7 +81,8 @@ Tensor TextProjection::operator()(Tensor caption) const {
     return hidden_states;
 }
 
-FeedForward::FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation, std::int64_t out_size)
+FeedForward::FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation,
+                         std::int64_t out_size)
     : proj(builder["net"]["0"].linear("proj", size, activation == Activation::geglu ? 2 * inner : inner)),
       out(builder["net"].linear("2", inner, out_size == 0 ? size : out_size)),
       activation_(activation) {}

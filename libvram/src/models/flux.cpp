@@ -1,4 +1,5 @@
-// Mirrors FluxTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_flux.py): FLUX.1 dev, schnell, Kontext, Flex.1.
+// Mirrors FluxTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_flux.py): FLUX.1 dev, schnell,
+// Kontext, Flex.1.
 #include <deque>
 
 #include "models/embeddings.hpp"
@@ -18,7 +19,11 @@ using nn::Tensors;
 class FluxAttention {
   public:
     FluxAttention(const Builder& builder, std::int64_t dim, std::int64_t heads, std::int64_t head_dim, bool joint)
-        : heads_(heads), head_dim_(head_dim), joint_(joint), norm_q(builder.rms_norm("norm_q", head_dim)), norm_k(builder.rms_norm("norm_k", head_dim)) {
+        : heads_(heads),
+          head_dim_(head_dim),
+          joint_(joint),
+          norm_q(builder.rms_norm("norm_q", head_dim)),
+          norm_k(builder.rms_norm("norm_k", head_dim)) {
         const std::int64_t inner = heads * head_dim;
         to_q = builder.linear("to_q", dim, inner);
         to_k = builder.linear("to_k", dim, inner);
@@ -34,7 +39,8 @@ class FluxAttention {
     }
 
     /// FluxAttnProcessor: {hidden_states} or {hidden_states, encoder_hidden_states}.
-    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& cos, const Tensor& sin) const {
+    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& cos,
+                       const Tensor& sin) const {
         const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
         Tensor query = to_q(held);
         Tensor key = to_k(held);
@@ -64,7 +70,8 @@ class FluxAttention {
         key = apply_rotary_emb(key, cos, sin, 1);
 
         // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        Tensor hidden_states = scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
+        Tensor hidden_states =
+            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
         hidden_states = transpose(std::move(hidden_states), 1, 2);
         hidden_states = flatten(std::move(hidden_states), 2, 3);
         hidden_states = to(std::move(hidden_states), query.dtype());
@@ -100,10 +107,12 @@ class FluxTransformerBlock : public Block {
         const Tensor& temb = args[2];
         Tensors modulated = norm1(hidden_states, temb);
         Tensor norm_hidden_states = modulated[0];
-        const Tensor gate_msa = modulated[1], shift_mlp = modulated[2], scale_mlp = modulated[3], gate_mlp = modulated[4];
+        const Tensor gate_msa = modulated[1], shift_mlp = modulated[2], scale_mlp = modulated[3],
+                     gate_mlp = modulated[4];
         modulated = norm1_context(encoder_hidden_states, temb);
         Tensor norm_encoder_hidden_states = modulated[0];
-        const Tensor c_gate_msa = modulated[1], c_shift_mlp = modulated[2], c_scale_mlp = modulated[3], c_gate_mlp = modulated[4];
+        const Tensor c_gate_msa = modulated[1], c_shift_mlp = modulated[2], c_scale_mlp = modulated[3],
+                     c_gate_mlp = modulated[4];
         modulated.clear();
 
         // Attention.
@@ -201,17 +210,20 @@ class FluxSingleTransformerBlock : public Block {
 
 class FluxTransformer2DModel : public Model {
   public:
-    FluxTransformer2DModel(nn::Weights& weights, const profile::Config& config) : FluxTransformer2DModel(Builder(weights), config) {}
+    FluxTransformer2DModel(nn::Weights& weights, const profile::Config& config)
+        : FluxTransformer2DModel(Builder(weights), config) {}
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         std::int64_t image = checked_mul(request.height / 16, request.width / 16);
-        for (const auto& [width, height] : request.reference_images) image = checked_add(image, checked_mul(height / 16, width / 16));
-        std::vector<Value> out{{"hidden_states", {request.batch, image, in_channels_}, request.dtype},
-                               {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype},
-                               {"pooled_projections", {request.batch, pooled_projection_dim_}, request.dtype},
-                               {"timestep", {request.batch}, request.dtype},
-                               {"img_ids", {image, 3}, request.dtype},
-                               {"txt_ids", {request.text_tokens, 3}, request.dtype}};
+        for (const auto& [width, height] : request.reference_images)
+            image = checked_add(image, checked_mul(height / 16, width / 16));
+        std::vector<Value> out{
+            {"hidden_states", {request.batch, image, in_channels_}, request.dtype},
+            {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype},
+            {"pooled_projections", {request.batch, pooled_projection_dim_}, request.dtype},
+            {"timestep", {request.batch}, request.dtype},
+            {"img_ids", {image, 3}, request.dtype},
+            {"txt_ids", {request.text_tokens, 3}, request.dtype}};
         if (guidance_embeds_) out.push_back({"guidance", {request.batch}, Dtype::f32});
         return out;
     }
@@ -236,12 +248,14 @@ class FluxTransformer2DModel : public Model {
 
         const Caller call(run, gradient_checkpointing);
         for (const FluxTransformerBlock& block : transformer_blocks) {
-            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]});
+            Tensors out =
+                call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]});
             encoder_hidden_states = std::move(out[0]);
             hidden_states = std::move(out[1]);
         }
         for (const FluxSingleTransformerBlock& block : single_transformer_blocks) {
-            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]});
+            Tensors out =
+                call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]});
             encoder_hidden_states = std::move(out[0]);
             hidden_states = std::move(out[1]);
         }
@@ -257,15 +271,18 @@ class FluxTransformer2DModel : public Model {
           pooled_projection_dim_(config.integer("pooled_projection_dim")),
           guidance_embeds_(config.boolean("guidance_embeds")),
           axes_dims_rope_(config.integers("axes_dims_rope")) {
-        const std::int64_t heads = config.integer("num_attention_heads"), head_dim = config.integer("attention_head_dim");
+        const std::int64_t heads = config.integer("num_attention_heads"),
+                           head_dim = config.integer("attention_head_dim");
         const Sizes sizes{heads * head_dim, heads, head_dim};
         const Builder embed = builder["time_text_embed"];
         timestep_embedder = TimestepEmbedding(embed["timestep_embedder"], 256, sizes.dim);
         if (guidance_embeds_) guidance_embedder = TimestepEmbedding(embed["guidance_embedder"], 256, sizes.dim);
-        text_embedder = TextProjection(embed["text_embedder"], pooled_projection_dim_, sizes.dim, TextProjection::Activation::silu);
+        text_embedder =
+            TextProjection(embed["text_embedder"], pooled_projection_dim_, sizes.dim, TextProjection::Activation::silu);
         context_embedder = builder.linear("context_embedder", joint_attention_dim_, sizes.dim);
         x_embedder = builder.linear("x_embedder", in_channels_, sizes.dim);
-        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i) transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes);
+        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
+            transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes);
         for (std::int64_t i = 0; i < config.integer("num_single_layers"); ++i)
             single_transformer_blocks.emplace_back(builder["single_transformer_blocks"][i], sizes);
         norm_out = AdaLayerNormContinuous(builder["norm_out"], sizes.dim, sizes.dim);
@@ -273,7 +290,8 @@ class FluxTransformer2DModel : public Model {
     }
 
     // CombinedTimestepGuidanceTextProjEmbeddings, CombinedTimestepTextProjEmbeddings
-    [[nodiscard]] Tensor time_text_embed(const Tensor& timestep, const Tensor& guidance, const Tensor& pooled_projection) const {
+    [[nodiscard]] Tensor time_text_embed(const Tensor& timestep, const Tensor& guidance,
+                                         const Tensor& pooled_projection) const {
         const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
         const Tensor timesteps_emb = timestep_embedder(to(timesteps_proj, pooled_projection.dtype()));
         if (!guidance.defined()) {

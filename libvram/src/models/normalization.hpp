@@ -5,7 +5,8 @@
 /// diffusers' adaptive norms that several families share (diffusers 0.42.1, models/normalization.py).
 namespace vram::models {
 
-/// AdaLayerNormZero: x and gate, shift, scale, gate for attention and MLP: {x, gate_msa, shift_mlp, scale_mlp, gate_mlp}.
+/// AdaLayerNormZero: x and gate, shift, scale, gate for attention and MLP: {x, gate_msa, shift_mlp, scale_mlp,
+/// gate_mlp}.
 class AdaLayerNormZero {
   public:
     AdaLayerNormZero() = default;

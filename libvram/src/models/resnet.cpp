@@ -6,11 +6,12 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Tensor;
 using nn::Tensors;
 
-ResnetBlock2D::ResnetBlock2D(const nn::Builder& parent, std::int64_t in, std::int64_t out, std::int64_t temb_channels, std::int64_t groups)
+ResnetBlock2D::ResnetBlock2D(const nn::Builder& parent, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
+                             std::int64_t groups)
     : ResnetBlock2D(parent.block(*this), in, out, temb_channels, groups, 0) {}
 
-ResnetBlock2D::ResnetBlock2D(const nn::Builder& builder, std::int64_t in, std::int64_t out, std::int64_t temb_channels, std::int64_t groups,
-                             int)
+ResnetBlock2D::ResnetBlock2D(const nn::Builder& builder, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
+                             std::int64_t groups, int)
     : norm1(builder.group_norm("norm1", groups, in)),
       conv1(builder.conv2d("conv1", in, out, 3, 1, 1)),
       time_emb_proj(temb_channels > 0 ? builder.linear("time_emb_proj", temb_channels, out) : nn::Linear()),
@@ -44,7 +45,8 @@ Tensors ResnetBlock2D::forward(const Tensors& args) const {
     return {div_scalar(add(input_tensor, hidden_states))};
 }
 
-Upsample2D::Upsample2D(const nn::Builder& builder, std::int64_t channels) : conv(builder.conv2d("conv", channels, channels, 3, 1, 1)) {}
+Upsample2D::Upsample2D(const nn::Builder& builder, std::int64_t channels)
+    : conv(builder.conv2d("conv", channels, channels, 3, 1, 1)) {}
 
 Tensor Upsample2D::operator()(Tensor hidden_states) const {
     const std::int64_t height = checked_mul(2, hidden_states.size(2)), width = checked_mul(2, hidden_states.size(3));
@@ -62,7 +64,8 @@ Tensor Upsample2D::operator()(Tensor hidden_states_in, std::int64_t height, std:
     return hidden_states;
 }
 
-Downsample2D::Downsample2D(const nn::Builder& builder, std::int64_t channels, std::int64_t padding, std::string_view name)
+Downsample2D::Downsample2D(const nn::Builder& builder, std::int64_t channels, std::int64_t padding,
+                           std::string_view name)
     : conv(builder.conv2d(name, channels, channels, 3, 2, padding)), padding_(padding) {}
 
 Tensor Downsample2D::operator()(Tensor hidden_states_in) const {

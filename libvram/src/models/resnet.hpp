@@ -9,13 +9,15 @@ namespace vram::models {
 class ResnetBlock2D : public nn::Block {
   public:
     /// `temb_channels` 0: no time embedding. A convolution on the shortcut where the channels change.
-    ResnetBlock2D(const nn::Builder& parent, std::int64_t in, std::int64_t out, std::int64_t temb_channels, std::int64_t groups);
+    ResnetBlock2D(const nn::Builder& parent, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
+                  std::int64_t groups);
     [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
 
     bool training = false;  // nn.Module.training: then the shortcut's input is made contiguous
 
   private:
-    ResnetBlock2D(const nn::Builder& builder, std::int64_t in, std::int64_t out, std::int64_t temb_channels, std::int64_t groups, int);
+    ResnetBlock2D(const nn::Builder& builder, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
+                  std::int64_t groups, int);
     nn::GroupNorm norm1;
     nn::Conv conv1;
     nn::Linear time_emb_proj;
@@ -40,7 +42,8 @@ class Upsample2D {
 class Downsample2D {
   public:
     Downsample2D() = default;
-    Downsample2D(const nn::Builder& builder, std::int64_t channels, std::int64_t padding, std::string_view name = "conv");
+    Downsample2D(const nn::Builder& builder, std::int64_t channels, std::int64_t padding,
+                 std::string_view name = "conv");
     [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
 
   private:

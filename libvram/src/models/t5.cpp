@@ -1,4 +1,5 @@
-// Mirrors T5EncoderModel and UMT5EncoderModel (transformers 5.24.0, models/t5/modeling_t5.py, models/umt5/modeling_umt5.py): gated gelu.
+// Mirrors T5EncoderModel and UMT5EncoderModel (transformers 5.24.0, models/t5/modeling_t5.py,
+// models/umt5/modeling_umt5.py): gated gelu.
 #include <array>
 #include <deque>
 
@@ -45,8 +46,8 @@ Tensor gelu_new(Tensor argument) {
     return mul(std::move(half), std::move(inner));
 }
 
-/// args: hidden_states [B, T, D], position_bias [1, H, T, T] or undefined, mask or undefined → hidden_states, position_bias
-/// (UMT5: undefined)
+/// args: hidden_states [B, T, D], position_bias [1, H, T, T] or undefined, mask or undefined → hidden_states,
+/// position_bias (UMT5: undefined)
 class T5Block : public Block {
   public:
     T5Block(const Builder& parent, const Sizes& sizes, bool has_relative_attention_bias)
@@ -70,7 +71,8 @@ class T5Block : public Block {
           v(builder["layer"]["0"]["SelfAttention"].linear("v", sizes.d_model, sizes.heads * sizes.d_kv, false)),
           o(builder["layer"]["0"]["SelfAttention"].linear("o", sizes.heads * sizes.d_kv, sizes.d_model, false)),
           relative_attention_bias(has_relative_attention_bias
-                                      ? builder["layer"]["0"]["SelfAttention"].embedding("relative_attention_bias", sizes.buckets, sizes.heads)
+                                      ? builder["layer"]["0"]["SelfAttention"].embedding("relative_attention_bias",
+                                                                                         sizes.buckets, sizes.heads)
                                       : nn::Embedding()),
           attention_norm(builder["layer"]["0"]["layer_norm"], sizes.d_model),
           wi_0(builder["layer"]["1"]["DenseReluDense"].linear("wi_0", sizes.d_model, sizes.d_ff, false)),
@@ -80,10 +82,12 @@ class T5Block : public Block {
         builder.finish(*this, "T5Block", {sizes.d_kv, sizes.heads, has_relative_attention_bias, sizes.umt5});
     }
 
-    // T5LayerSelfAttention; the first layer makes the bias that the others share. UMT5's attention keeps its own to itself.
+    // T5LayerSelfAttention; the first layer makes the bias that the others share. UMT5's attention keeps its own to
+    // itself.
     [[nodiscard]] Tensor self_attention(const Tensor& hidden_states, Tensor& position_bias, const Tensor& mask) const {
         const Tensor normed_hidden_states = attention_norm(hidden_states);
-        Tensor attention_output = sizes_.umt5 ? attend_alone(normed_hidden_states, mask) : attend(normed_hidden_states, position_bias, mask);
+        Tensor attention_output =
+            sizes_.umt5 ? attend_alone(normed_hidden_states, mask) : attend(normed_hidden_states, position_bias, mask);
         attention_output = add(hidden_states, attention_output);
         return attention_output;
     }
@@ -107,7 +111,8 @@ class T5Block : public Block {
             if (!mask.defined()) {
                 attention_mask = contiguous(position_bias);
             } else {
-                attention_mask = where(mask, position_bias, hidden_states.run().empty({}, position_bias.dtype(), Op::where));
+                attention_mask =
+                    where(mask, position_bias, hidden_states.run().empty({}, position_bias.dtype(), Op::where));
                 attention_mask = contiguous(attention_mask);
             }
             attn_output = scaled_dot_product_attention(query_states, key_states, value_states, attention_mask);
@@ -148,8 +153,8 @@ class T5Block : public Block {
             relative_position_if_large = add_scalar(to(std::move(scaled), Dtype::i64));
         }
         {
-            const Tensor last = run.empty_like(relative_position_if_large, Op::empty);                          // full_like
-            relative_position_if_large = run.empty_like(relative_position_if_large, Op::clamp);                 // min
+            const Tensor last = run.empty_like(relative_position_if_large, Op::empty);           // full_like
+            relative_position_if_large = run.empty_like(relative_position_if_large, Op::clamp);  // min
         }
         add_(relative_buckets, where(is_small, relative_position, relative_position_if_large));
         return relative_buckets;
@@ -191,8 +196,12 @@ class T5Block : public Block {
 class T5EncoderModel : public Model {
   public:
     T5EncoderModel(const Builder& builder, const profile::Config& config)
-        : sizes_{config.integer("d_model"), config.integer("d_kv"), config.integer("d_ff"), config.integer("num_heads"),
-                 config.integer("relative_attention_num_buckets"), config.boolean("bias_in_every_layer", false)},
+        : sizes_{config.integer("d_model"),
+                 config.integer("d_kv"),
+                 config.integer("d_ff"),
+                 config.integer("num_heads"),
+                 config.integer("relative_attention_num_buckets"),
+                 config.boolean("bias_in_every_layer", false)},
           shared(builder.embedding("shared", config.integer("vocab_size"), sizes_.d_model)) {
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
             blocks.emplace_back(builder["encoder"]["block"][i], sizes_, i == 0 || sizes_.umt5);

@@ -1,5 +1,5 @@
-// Mirrors WanTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_wan.py): Wan 2.1 T2V and I2V, Wan 2.2 A14B
-// (one expert) and TI2V 5B with one timestep a sample.
+// Mirrors WanTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_wan.py): Wan 2.1 T2V and I2V,
+// Wan 2.2 A14B (one expert) and TI2V 5B with one timestep a sample.
 #include <array>
 #include <deque>
 
@@ -42,13 +42,16 @@ class WanAttention {
         norm_added_k = builder.rms_norm("norm_added_k", sizes.dim);
     }
 
-    /// WanAttnProcessor: self-attention with cos, sin, or cross-attention with encoder_hidden_states; undefined is None.
-    Tensor operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& freqs_cos, const Tensor& freqs_sin) const {
+    /// WanAttnProcessor: self-attention with cos, sin, or cross-attention with encoder_hidden_states; undefined is
+    /// None.
+    Tensor operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& freqs_cos,
+                      const Tensor& freqs_sin) const {
         Tensor hidden_states = std::move(hidden_states_in), encoder_hidden_states = std::move(encoder_hidden_states_in);
         const Tensor held = hidden_states, held_encoder = encoder_hidden_states;
         Tensor encoder_hidden_states_img;
         if (image_context_) {
-            const std::int64_t length = encoder_hidden_states.size(1), image_context_length = length - text_context_length;
+            const std::int64_t length = encoder_hidden_states.size(1),
+                               image_context_length = length - text_context_length;
             encoder_hidden_states_img = slice(encoder_hidden_states, 1, 0, image_context_length);
             encoder_hidden_states = slice(encoder_hidden_states, 1, image_context_length, length);
         }
@@ -89,10 +92,12 @@ class WanAttention {
   private:
     // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
     static Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value) {
-        return transpose(scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2)), 1, 2);
+        return transpose(
+            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2)), 1, 2);
     }
 
-    // apply_rotary_emb of the processor: [B, S, H, D] with cos, sin [1, S, 1, D], written into the halves of a new tensor
+    // apply_rotary_emb of the processor: [B, S, H, D] with cos, sin [1, S, 1, D], written into the halves of a new
+    // tensor
     static Tensor rotate(const Tensor& hidden_states, const Tensor& freqs_cos, const Tensor& freqs_sin) {
         const Tensors x = unbind(unflatten(hidden_states, -1, {-1, 2}), -1);  // [B, S, H, D/2] each
         const std::int64_t size = freqs_cos.size(-1);
@@ -102,7 +107,8 @@ class WanAttention {
         for (const std::int64_t half : {0, 1}) {
             Tensor first = mul(x[0], half == 0 ? cos : sin);
             Tensor second = mul(x[1], half == 0 ? sin : cos);
-            const Tensor turned = half == 0 ? sub(std::move(first), std::move(second)) : add(std::move(first), std::move(second));
+            const Tensor turned =
+                half == 0 ? sub(std::move(first), std::move(second)) : add(std::move(first), std::move(second));
             copy_into_slice(out, -1, half, out.size(-1), 2, turned);
         }
         return out;
@@ -119,7 +125,8 @@ class WanAttention {
 /// args: hidden_states, encoder_hidden_states, temb [B, 6, D], cos, sin → hidden_states
 class WanTransformerBlock : public Block {
   public:
-    WanTransformerBlock(const Builder& parent, const Sizes& sizes) : WanTransformerBlock(parent, parent.block(*this), sizes) {}
+    WanTransformerBlock(const Builder& parent, const Sizes& sizes)
+        : WanTransformerBlock(parent, parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -168,7 +175,8 @@ class WanTransformerBlock : public Block {
     }
 
     // (norm(hidden_states.float()) * (1 + scale) + shift).type_as(hidden_states)
-    static Tensor scale_and_shift(const Fp32LayerNorm& norm, const Tensor& hidden_states, const Tensor& scale, const Tensor& shift) {
+    static Tensor scale_and_shift(const Fp32LayerNorm& norm, const Tensor& hidden_states, const Tensor& scale,
+                                  const Tensor& shift) {
         Tensor out = norm(to_float(hidden_states));
         Tensor factor = add_scalar(scale);
         out = mul(std::move(out), std::move(factor));
@@ -194,23 +202,29 @@ class WanTransformerBlock : public Block {
 
 class WanTransformer3DModel : public Model {
   public:
-    WanTransformer3DModel(nn::Weights& weights, const profile::Config& config) : WanTransformer3DModel(Builder(weights), config) {}
+    WanTransformer3DModel(nn::Weights& weights, const profile::Config& config)
+        : WanTransformer3DModel(Builder(weights), config) {}
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        std::vector<Value> out{{"hidden_states", latents(request, in_channels_), request.dtype},
-                               {"timestep", {request.batch}, Dtype::i64},
-                               {"encoder_hidden_states", {request.batch, request.text_tokens, text_dim_}, request.dtype}};
-        if (image_dim_ > 0) out.push_back({"encoder_hidden_states_image", {request.batch, 257, image_dim_}, request.dtype});
+        std::vector<Value> out{
+            {"hidden_states", latents(request, in_channels_), request.dtype},
+            {"timestep", {request.batch}, Dtype::i64},
+            {"encoder_hidden_states", {request.batch, request.text_tokens, text_dim_}, request.dtype}};
+        if (image_dim_ > 0)
+            out.push_back({"encoder_hidden_states_image", {request.batch, 257, image_dim_}, request.dtype});
         return out;
     }
 
-    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override { return {latents(request, out_channels_)}; }
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
+        return {latents(request, out_channels_)};
+    }
 
     [[nodiscard]] Tensors forward(const Tensors& args, const Request&) const override {
         Run& run = args[0].run();
         Tensor hidden_states = args[0];
         const std::int64_t batch_size = hidden_states.size(0);
-        const std::array<std::int64_t, 3> grid{hidden_states.size(2) / patch_size_[0], hidden_states.size(3) / patch_size_[1],
+        const std::array<std::int64_t, 3> grid{hidden_states.size(2) / patch_size_[0],
+                                               hidden_states.size(3) / patch_size_[1],
                                                hidden_states.size(4) / patch_size_[2]};
         const Tensor freqs_cos = rope(*rope_cos, grid);
         const Tensor freqs_sin = rope(*rope_sin, grid);
@@ -222,7 +236,8 @@ class WanTransformer3DModel : public Model {
         Tensor encoder_hidden_states, timestep_proj, encoder_hidden_states_image;
         const Tensor temb = condition_embedder(args, timestep_proj, encoder_hidden_states, encoder_hidden_states_image);
         timestep_proj = unflatten(timestep_proj, 1, {6, -1});  // [B, 6, D]
-        if (encoder_hidden_states_image.defined()) encoder_hidden_states = cat({encoder_hidden_states_image, encoder_hidden_states}, 1);
+        if (encoder_hidden_states_image.defined())
+            encoder_hidden_states = cat({encoder_hidden_states_image, encoder_hidden_states}, 1);
 
         const Caller call(run, gradient_checkpointing);
         for (const WanTransformerBlock& block : blocks)
@@ -237,7 +252,8 @@ class WanTransformer3DModel : public Model {
             hidden_states = to(std::move(out), hidden_states.dtype());
         }
         hidden_states = proj_out(hidden_states);
-        hidden_states = reshape(hidden_states, {batch_size, grid[0], grid[1], grid[2], patch_size_[0], patch_size_[1], patch_size_[2], -1});
+        hidden_states = reshape(
+            hidden_states, {batch_size, grid[0], grid[1], grid[2], patch_size_[0], patch_size_[1], patch_size_[2], -1});
         hidden_states = permute(hidden_states, {0, 7, 1, 4, 2, 5, 3, 6});
         Tensor output = flatten(hidden_states, 6, 7);
         output = flatten(std::move(output), 4, 5);
@@ -265,14 +281,16 @@ class WanTransformer3DModel : public Model {
         const Builder embed = builder["condition_embedder"];
         time_embedder = TimestepEmbedding(embed["time_embedder"], freq_dim_, sizes.dim);
         time_proj = embed.linear("time_proj", sizes.dim, 6 * sizes.dim);
-        text_embedder = TextProjection(embed["text_embedder"], text_dim_, sizes.dim, TextProjection::Activation::gelu_tanh);
+        text_embedder =
+            TextProjection(embed["text_embedder"], text_dim_, sizes.dim, TextProjection::Activation::gelu_tanh);
         if (image_dim_ > 0) {
             const Builder image = embed["image_embedder"];
             image_norm1 = Fp32LayerNorm(image, "norm1", image_dim_, true);
             image_ff = FeedForward(image["ff"], image_dim_, image_dim_, FeedForward::Activation::gelu, sizes.dim);
             image_norm2 = Fp32LayerNorm(image, "norm2", sizes.dim, true);
         }
-        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i) blocks.emplace_back(builder["blocks"][i], sizes);
+        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
+            blocks.emplace_back(builder["blocks"][i], sizes);
         norm_out = Fp32LayerNorm(builder, "norm_out", sizes.dim, false);
         proj_out = builder.linear("proj_out", sizes.dim, out_channels_ * patch.product());
         const std::int64_t positions = config.integer("rope_max_seq_len", 1024);
@@ -281,7 +299,8 @@ class WanTransformer3DModel : public Model {
     }
 
     [[nodiscard]] Dims latents(const Request& request, std::int64_t channels) const {
-        return {request.batch, channels, (request.frames - 1) / temporal_ + 1, request.height / spatial_, request.width / spatial_};
+        return {request.batch, channels, (request.frames - 1) / temporal_ + 1, request.height / spatial_,
+                request.width / spatial_};
     }
 
     // WanRotaryPosEmbed, one of its two tables: [1, S, 1, head_dim]

@@ -20,7 +20,9 @@ Tensor Linear::operator()(Tensor x) const {
     return base(std::move(x));
 }
 
-Tensor LayerNorm::operator()(Tensor x) const { return shadow::layer_norm(std::move(x), value_of(weight), value_of(bias)); }
+Tensor LayerNorm::operator()(Tensor x) const {
+    return shadow::layer_norm(std::move(x), value_of(weight), value_of(bias));
+}
 Tensor RmsNorm::operator()(Tensor x) const { return shadow::rms_norm(std::move(x), value_of(weight)); }
 Tensor GroupNorm::operator()(Tensor x) const {
     return shadow::group_norm(std::move(x), groups, value_of(weight), value_of(bias));
@@ -35,7 +37,8 @@ Tensors Caller::operator()(const Block& block, Tensors args) const {
         return shadow::call(run_, {block.spec, 0, &block.trainable}, std::move(args),
                             [&block](const Tensors& inputs) { return block.forward(inputs); });
     return shadow::call(run_, {block.spec, 1, &block.trainable}, std::move(args), [run, &block](const Tensors& inputs) {
-        return shadow::checkpoint(*run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
+        return shadow::checkpoint(
+            *run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
     });
 }
 
@@ -87,7 +90,8 @@ Parameter& Builder::parameter(std::string_view name, const Dims& sizes) const { 
 
 Parameter& Builder::buffer(std::string_view, const Dims& sizes, Dtype dtype) const {
     const Rules& rules = weights_.rules();
-    Parameter& buffer = weights_.base(sizes, is_floating(dtype) && rules.keep_in_fp32.empty() ? rules.dtype : dtype, true);
+    Parameter& buffer =
+        weights_.base(sizes, is_floating(dtype) && rules.keep_in_fp32.empty() ? rules.dtype : dtype, true);
     note(buffer);
     return buffer;
 }
@@ -144,8 +148,8 @@ GroupNorm Builder::group_norm(std::string_view name, std::int64_t groups, std::i
     return norm;
 }
 
-Conv Builder::conv(std::string_view name, std::int64_t in, std::int64_t out, const Dims& kernel, const Dims& stride, const Dims& padding,
-                   bool bias) const {
+Conv Builder::conv(std::string_view name, std::int64_t in, std::int64_t out, const Dims& kernel, const Dims& stride,
+                   const Dims& padding, bool bias) const {
     note({6, bias});
     for (const Dims* dims : {&stride, &padding})
         for (std::int64_t item : *dims) note({item});

@@ -31,8 +31,8 @@ class Linear {
     const Quantizer* quantizer = nullptr;
     std::vector<Parameter*> stored;  // what the quantiser registered, in its own order
     const AdapterStyle* adapter = nullptr;
-    Parameter* down = nullptr;  // [rank, in]
-    Parameter* up = nullptr;    // [out, rank]
+    Parameter* down = nullptr;      // [rank, in]
+    Parameter* up = nullptr;        // [out, rank]
     std::vector<Parameter*> extra;  // an adapter's buffers
 };
 
@@ -81,8 +81,8 @@ class Block {
     /// Outputs in the order of the Python forward's. `args` are held by the caller until it returns.
     [[nodiscard]] virtual Tensors forward(const Tensors& args) const = 0;
 
-    std::int32_t spec = -1;                // equal for blocks that are built alike; -1: not known
-    std::vector<Parameter*> trainable;     // in the order of building
+    std::int32_t spec = -1;             // equal for blocks that are built alike; -1: not known
+    std::vector<Parameter*> trainable;  // in the order of building
 };
 
 /// How the blocks of a model are called: Module.__call__, under gradient checkpointing if the job says so.
@@ -105,17 +105,19 @@ class Builder {
     [[nodiscard]] Builder operator[](std::int64_t index) const;
 
     [[nodiscard]] Linear linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias = true) const;
-    [[nodiscard]] LayerNorm layer_norm(std::string_view name, std::int64_t size, bool affine = true, bool bias = true) const;
+    [[nodiscard]] LayerNorm layer_norm(std::string_view name, std::int64_t size, bool affine = true,
+                                       bool bias = true) const;
     [[nodiscard]] RmsNorm rms_norm(std::string_view name, std::int64_t size, bool affine = true) const;
     [[nodiscard]] GroupNorm group_norm(std::string_view name, std::int64_t groups, std::int64_t channels) const;
     /// A square or cubic kernel.
-    [[nodiscard]] Conv conv2d(std::string_view name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1,
-                              std::int64_t padding = 0, bool bias = true) const;
-    [[nodiscard]] Conv conv(std::string_view name, std::int64_t in, std::int64_t out, const Dims& kernel, const Dims& stride,
-                            const Dims& padding, bool bias = true) const;
+    [[nodiscard]] Conv conv2d(std::string_view name, std::int64_t in, std::int64_t out, std::int64_t kernel,
+                              std::int64_t stride = 1, std::int64_t padding = 0, bool bias = true) const;
+    [[nodiscard]] Conv conv(std::string_view name, std::int64_t in, std::int64_t out, const Dims& kernel,
+                            const Dims& stride, const Dims& padding, bool bias = true) const;
     [[nodiscard]] Embedding embedding(std::string_view name, std::int64_t count, std::int64_t size) const;
     [[nodiscard]] Parameter& parameter(std::string_view name, const Dims& sizes) const;
-    /// A floating buffer in the model's dtype unless the class keeps parts in fp32 (then as built), an integer one as built.
+    /// A floating buffer in the model's dtype unless the class keeps parts in fp32 (then as built), an integer one as
+    /// built.
     [[nodiscard]] Parameter& buffer(std::string_view name, const Dims& sizes, Dtype dtype) const;
 
     /// Starts a block: what is built through the returned builder becomes its spec and its trainable parameters.

@@ -29,7 +29,8 @@ void Weights::place(Parameter& parameter, Category category) {
     if (parameter.value.storage()->slot >= 0) return;
     const std::uint16_t before = run_.activation_tag;
     run_.activation_tag = run_.tag(component_, category);
-    shadow::Tensor value = run_.empty(parameter.value.layout(), parameter.buffer ? shadow::Op::buffer : shadow::Op::parameter);
+    shadow::Tensor value =
+        run_.empty(parameter.value.layout(), parameter.buffer ? shadow::Op::buffer : shadow::Op::parameter);
     run_.activation_tag = before;
     value.set_node(parameter.value.node(), parameter.value.output_number());
     parameter.value = std::move(value);

@@ -38,7 +38,7 @@ struct Rules {
     const Quantizer* quantizer = nullptr;
     std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
     const AdapterStyle* adapter = nullptr;
-    std::function<bool(std::string_view)> adapts;     // by qualified name
+    std::function<bool(std::string_view)> adapts;  // by qualified name
     std::int64_t rank = 0;
     Dtype adapter_dtype = Dtype::bf16;
 };
@@ -67,7 +67,7 @@ class Weights {
     /// Bytes by storage, rounded to 512, wherever they are.
     [[nodiscard]] Bytes base_bytes() const;
     [[nodiscard]] Bytes adapter_bytes() const;
-    [[nodiscard]] std::int64_t base_parameters() const;     ///< buffers not counted; a quantised linear counts its weight
+    [[nodiscard]] std::int64_t base_parameters() const;  ///< buffers not counted; a quantised linear counts its weight
     [[nodiscard]] std::int64_t adapter_parameters() const;
     bool adapters_active = true;  // false: an adapted linear is called as if it had no adapter
     std::int64_t adapted_modules = 0;

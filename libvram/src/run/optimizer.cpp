@@ -13,24 +13,28 @@ Optimizer::Optimizer(shadow::Run& run, const job::Optimizer& kind, std::vector<P
 
 void Optimizer::step() {
     run_.op = Op::optimizer;
-    if (const auto* adamw8bit = std::get_if<job::AdamW8bit>(&kind_)) step_adamw8bit(*adamw8bit);
-    else step_adamw();
+    if (const auto* adamw8bit = std::get_if<job::AdamW8bit>(&kind_))
+        step_adamw8bit(*adamw8bit);
+    else
+        step_adamw();
 }
 
 void Optimizer::add_state(std::size_t parameter, const shadow::Dims& sizes, Dtype dtype) {
     state_[parameter].push_back(run_.empty(sizes, dtype, Op::zeros));
 }
 
-// bitsandbytes AdamW8bit: two moments of one byte an element with an fp32 absmax a block; below 4096 elements both in fp32. The two
-// code maps of 256 fp32 are the optimizer's, made with the first 8-bit state. A step works in place, parameter by parameter.
-// Source: bitsandbytes 0.50.2, optim/optimizer.py, Optimizer8bit.step and Optimizer2State.init_state.
+// bitsandbytes AdamW8bit: two moments of one byte an element with an fp32 absmax a block; below 4096 elements both in
+// fp32. The two code maps of 256 fp32 are the optimizer's, made with the first 8-bit state. A step works in place,
+// parameter by parameter. Source: bitsandbytes 0.50.2, optim/optimizer.py, Optimizer8bit.step and
+// Optimizer2State.init_state.
 void Optimizer::step_adamw8bit(const job::AdamW8bit& kind) {
     constexpr std::int64_t min_8bit_size = 4096;
     const std::uint16_t before = run_.activation_tag;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Parameter& parameter = *parameters_[i];
         if (!parameter.grad.defined() || !state_[i].empty()) continue;
-        run_.activation_tag = run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, shadow::Category::optimizer_state);
+        run_.activation_tag =
+            run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, shadow::Category::optimizer_state);
         const std::int64_t numel = parameter.value.numel();
         if (numel < min_8bit_size) {
             add_state(i, parameter.value.sizes(), Dtype::f32);
@@ -63,17 +67,19 @@ void Optimizer::clip_grad_norm() {
     const Tensor clip_coef_clamped = run_.empty({}, total_norm.dtype(), Op::clamp);
 }
 
-// torch.optim.AdamW, foreach: exp_avg and exp_avg_sq of a parameter appear in its first step (zeros_like, preserve_format);
-// `step` stays on the CPU. A step holds sqrt(exp_avg_sq) of a whole group; groups are by dtype, and the name keeps the previous
-// group's list until the next is made. Groups come in the reverse of the order in which their dtypes first appear: they are read
-// out of a std::unordered_map, where libstdc++ puts the newest in front. (Three dtypes may stand otherwise; two do not.)
-// Source: torch/optim/adam.py, _init_group and _multi_tensor_adam (2.13); ATen/native/ForeachUtils.h, FlatMap.
+// torch.optim.AdamW, foreach: exp_avg and exp_avg_sq of a parameter appear in its first step (zeros_like,
+// preserve_format); `step` stays on the CPU. A step holds sqrt(exp_avg_sq) of a whole group; groups are by dtype, and
+// the name keeps the previous group's list until the next is made. Groups come in the reverse of the order in which
+// their dtypes first appear: they are read out of a std::unordered_map, where libstdc++ puts the newest in front.
+// (Three dtypes may stand otherwise; two do not.) Source: torch/optim/adam.py, _init_group and _multi_tensor_adam
+// (2.13); ATen/native/ForeachUtils.h, FlatMap.
 void Optimizer::step_adamw() {
     const std::uint16_t before = run_.activation_tag;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Parameter& parameter = *parameters_[i];
         if (!parameter.grad.defined() || !state_[i].empty()) continue;
-        run_.activation_tag = run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, shadow::Category::optimizer_state);
+        run_.activation_tag =
+            run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, shadow::Category::optimizer_state);
         state_[i].push_back(run_.empty_like(parameter.value, Op::zeros));
         state_[i].push_back(run_.empty_like(parameter.value, Op::zeros));
     }

@@ -8,15 +8,16 @@
 
 namespace vram::run {
 
-/// An optimizer over parameters that require grad, as its Python class plays a step: state that appears in the first one, and
-/// what a step holds for a moment.
+/// An optimizer over parameters that require grad, as its Python class plays a step: state that appears in the first
+/// one, and what a step holds for a moment.
 class Optimizer {
   public:
     Optimizer(shadow::Run& run, const job::Optimizer& kind, std::vector<shadow::Parameter*> parameters);
 
     /// Parameters without a gradient are passed over.
     void step();
-    /// torch.nn.utils.clip_grad_norm_ with foreach: a norm a gradient, then of those; the gradients are scaled in place.
+    /// torch.nn.utils.clip_grad_norm_ with foreach: a norm a gradient, then of those; the gradients are scaled in
+    /// place.
     void clip_grad_norm();
     /// set_to_none=True: the gradients die.
     void zero_grad();
@@ -35,7 +36,7 @@ class Optimizer {
     job::Optimizer kind_;
     std::vector<shadow::Parameter*> parameters_;
     std::vector<std::vector<shadow::Tensor>> state_;  // by parameter; empty until its first step
-    std::vector<shadow::Tensor> shared_;                // state that all parameters have in common
+    std::vector<shadow::Tensor> shared_;              // state that all parameters have in common
 };
 
 }  // namespace vram::run

@@ -58,7 +58,8 @@ Tensors checkpoint(Run& run, std::function<Tensors(const Tensors&)> function, Te
     frame->autocast = run.autocast();
     const std::uint16_t kept = run.tag(run.trace.tags[run.activation_tag].component, Category::checkpoints);
     for (const Tensor& arg : frame->args)
-        if (arg.defined() && arg.requires_grad() && arg.storage()->tag == run.activation_tag) run.retag(*arg.storage(), kept);
+        if (arg.defined() && arg.requires_grad() && arg.storage()->tag == run.activation_tag)
+            run.retag(*arg.storage(), kept);
     const HookScope hook(run, {frame.get(), false});
     return frame->function(frame->args);
 }

@@ -7,9 +7,9 @@
 
 namespace vram::shadow {
 
-/// One call under torch.utils.checkpoint(use_reentrant=False). Forward runs with grad while saved tensors are only counted; the
-/// first one that backward asks for plays the call again, up to the last value that is needed (early stop).
-/// Source: torch/utils/checkpoint.py, _CheckpointFrame, _checkpoint_hook, _recomputation_hook.
+/// One call under torch.utils.checkpoint(use_reentrant=False). Forward runs with grad while saved tensors are only
+/// counted; the first one that backward asks for plays the call again, up to the last value that is needed (early
+/// stop). Source: torch/utils/checkpoint.py, _CheckpointFrame, _checkpoint_hook, _recomputation_hook.
 struct Frame {
     Run* run = nullptr;
     std::int32_t refs = 0;
@@ -28,8 +28,8 @@ struct Frame {
 /// Ends a recomputation once everything needed is there. Never leaves Run::unpack.
 struct StopRecomputation {};
 
-/// function(args) with gradient checkpointing if grad mode is on, else plainly. `function` must not hold tensors of its own that
-/// die before backward; what it reads besides `args` (rotary tables, masks) belongs into `args`.
+/// function(args) with gradient checkpointing if grad mode is on, else plainly. `function` must not hold tensors of its
+/// own that die before backward; what it reads besides `args` (rotary tables, masks) belongs into `args`.
 [[nodiscard]] Tensors checkpoint(Run& run, std::function<Tensors(const Tensors&)> function, Tensors args);
 
 }  // namespace vram::shadow

@@ -43,7 +43,8 @@ class Engine {
   private:
     /// InputBuffer::add: in place into the gradient that came first, if nobody else holds it.
     void add(Node& node, std::int32_t input, Tensor grad) {
-        if (node.buffer.size() < std::max<std::size_t>(node.outputs.size(), 1)) node.buffer.resize(std::max<std::size_t>(node.outputs.size(), 1));
+        if (node.buffer.size() < std::max<std::size_t>(node.outputs.size(), 1))
+            node.buffer.resize(std::max<std::size_t>(node.outputs.size(), 1));
         Tensor& held = node.buffer[static_cast<std::size_t>(input)];
         if (!held.defined()) {
             held = std::move(grad);
@@ -129,10 +130,13 @@ class Engine {
         run_.op = Op::accumulate_grad;
         if (parameter.grad.defined()) return;  // variable_grad += new_grad, in place
         const LayoutRef own = parameter.value.layout();
-        const bool layout_fits = own->dense ? own->strides == grad.layout()->strides || (own->contiguous && grad.contiguous())
-                                            : grad.contiguous();
-        if (grad.storage()->refs > 1 || !layout_fits) grad = run_.empty(own->dense ? own : run_.layouts.contiguous(own->sizes, own->dtype), Op::clone);
-        run_.retag(*grad.storage(), run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, Category::gradients));
+        const bool layout_fits = own->dense
+                                     ? own->strides == grad.layout()->strides || (own->contiguous && grad.contiguous())
+                                     : grad.contiguous();
+        if (grad.storage()->refs > 1 || !layout_fits)
+            grad = run_.empty(own->dense ? own : run_.layouts.contiguous(own->sizes, own->dtype), Op::clone);
+        run_.retag(*grad.storage(),
+                   run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, Category::gradients));
         parameter.grad = std::move(grad);
     }
 

@@ -5,7 +5,8 @@
 
 namespace vram::shadow {
 
-Dims::Dims(std::initializer_list<std::int64_t> items) : Dims(std::span<const std::int64_t>(items.begin(), items.size())) {}
+Dims::Dims(std::initializer_list<std::int64_t> items)
+    : Dims(std::span<const std::int64_t>(items.begin(), items.size())) {}
 
 Dims::Dims(std::span<const std::int64_t> items) {
     for (std::int64_t item : items) push_back(item);
@@ -106,7 +107,8 @@ bool is_channels_last(const Dims& sizes, const Dims& strides) {
 std::uint64_t hash(const Dims& sizes, const Dims& strides, Dtype dtype) {
     std::uint64_t h = 1469598103934665603ULL ^ static_cast<std::uint64_t>(dtype);
     for (std::int64_t item : sizes) h = (h ^ static_cast<std::uint64_t>(item)) * 0x9E3779B97F4A7C15ULL;
-    for (std::int64_t item : strides) h = ((h << 7 | h >> 57) ^ static_cast<std::uint64_t>(item)) * 0x9E3779B97F4A7C15ULL;
+    for (std::int64_t item : strides)
+        h = ((h << 7 | h >> 57) ^ static_cast<std::uint64_t>(item)) * 0x9E3779B97F4A7C15ULL;
     return h ^ h >> 32;
 }
 
@@ -141,7 +143,8 @@ LayoutRef LayoutTable::intern(const Dims& sizes, const Dims& strides, Dtype dtyp
     std::size_t at = key & (table_.size() - 1);
     for (; table_[at] != nullptr; at = (at + 1) & (table_.size() - 1)) {
         const Layout& known = *table_[at];
-        if (known.hash == key && known.dtype == dtype && known.sizes == sizes && known.strides == strides) return &known;
+        if (known.hash == key && known.dtype == dtype && known.sizes == sizes && known.strides == strides)
+            return &known;
     }
     Layout layout;
     layout.sizes = sizes;
@@ -161,7 +164,9 @@ LayoutRef LayoutTable::intern(const Dims& sizes, const Dims& strides, Dtype dtyp
     return table_[at];
 }
 
-LayoutRef LayoutTable::contiguous(const Dims& sizes, Dtype dtype) { return intern(sizes, contiguous_strides(sizes), dtype); }
+LayoutRef LayoutTable::contiguous(const Dims& sizes, Dtype dtype) {
+    return intern(sizes, contiguous_strides(sizes), dtype);
+}
 
 LayoutRef LayoutTable::like(LayoutRef layout, Dtype dtype) {
     if (layout->dense) return layout->dtype == dtype ? layout : intern(layout->sizes, layout->strides, dtype);

@@ -44,14 +44,15 @@ class Dims {
 /// Strides of a C-contiguous tensor of these sizes (torch: a size of 0 counts as 1).
 [[nodiscard]] Dims contiguous_strides(const Dims& sizes);
 
-/// Sizes, strides and dtype of a tensor. Interned: two equal layouts of one table are one object, so a pointer compares.
+/// Sizes, strides and dtype of a tensor. Interned: two equal layouts of one table are one object, so a pointer
+/// compares.
 struct Layout {
     Dims sizes, strides;
     Dtype dtype = Dtype::f32;
     std::int64_t numel = 1;
-    Bytes bytes = 0;          ///< of a fresh storage that holds it: up to the last element reached
-    bool contiguous = true;   ///< torch's is_contiguous()
-    bool dense = true;        ///< torch's is_non_overlapping_and_dense()
+    Bytes bytes = 0;             ///< of a fresh storage that holds it: up to the last element reached
+    bool contiguous = true;      ///< torch's is_contiguous()
+    bool dense = true;           ///< torch's is_non_overlapping_and_dense()
     bool channels_last = false;  ///< is_contiguous(channels_last or channels_last_3d), and not contiguous
     std::uint64_t hash = 0;      ///< of sizes, strides and dtype, for the table
     [[nodiscard]] int rank() const noexcept { return sizes.rank(); }
@@ -63,8 +64,8 @@ class LayoutTable {
   public:
     [[nodiscard]] LayoutRef intern(const Dims& sizes, const Dims& strides, Dtype dtype);
     [[nodiscard]] LayoutRef contiguous(const Dims& sizes, Dtype dtype);
-    /// What torch's TensorIterator gives an output that it allocates for these inputs: their common order of dimensions.
-    /// Source: aten/src/ATen/TensorIterator.cpp, reorder_dimensions and compute_fast_setup_type.
+    /// What torch's TensorIterator gives an output that it allocates for these inputs: their common order of
+    /// dimensions. Source: aten/src/ATen/TensorIterator.cpp, reorder_dimensions and compute_fast_setup_type.
     [[nodiscard]] LayoutRef elementwise(std::span<const LayoutRef> inputs, Dtype dtype);
     /// The same sizes in another dtype, with the strides that empty_like(preserve_format) chooses.
     [[nodiscard]] LayoutRef like(LayoutRef layout, Dtype dtype);

@@ -6,14 +6,15 @@ namespace vram::shadow {
 
 /// A tensor of a call, said without a storage: which storage it looks at, and how.
 struct Memo::Look {
-    std::int32_t storage = -1;  // an index whose meaning the holder says; -1: host memory
+    std::int32_t storage = -1;   // an index whose meaning the holder says; -1: host memory
     LayoutRef layout = nullptr;  // null: undefined
     bool view = false, requires_grad = false;
 };
 
 Tensor Memo::look_at(const Look& look, const std::vector<StorageRef>& storages) const {
     if (look.layout == nullptr) return {};
-    Tensor tensor(look.storage < 0 ? StorageRef(run_.host_) : storages[static_cast<std::size_t>(look.storage)], look.layout);
+    Tensor tensor(look.storage < 0 ? StorageRef(run_.host_) : storages[static_cast<std::size_t>(look.storage)],
+                  look.layout);
     if (look.view) tensor.set_view();
     return tensor;
 }
@@ -45,8 +46,8 @@ void Memo::add(Key& key, const Look& look) {
     key.push_back((look.view ? 1 : 0) + (look.requires_grad ? 2 : 0));
 }
 
-/// What a recorded stretch of a trace does. Slots of the recording: below `first` they stand for storages from outside, from there on
-/// they are born in the stretch. A step is done before the event at `at` is copied.
+/// What a recorded stretch of a trace does. Slots of the recording: below `first` they stand for storages from outside,
+/// from there on they are born in the stretch. A step is done before the event at `at` is copied.
 struct Memo::Slice {
     enum class Step : std::uint8_t {
         birth,  // of a slot that outlives the stretch: `index` among the survivors
@@ -62,7 +63,7 @@ struct Memo::Slice {
     };
     std::vector<Event> events;  // of slots that live and die inside, counted from 0
     std::vector<Action> actions;
-    Slot slots = 0;             // born inside
+    Slot slots = 0;  // born inside
     std::int32_t survivors = 0;
     AttentionCalls calls;
 };
@@ -78,9 +79,9 @@ struct Memo::Backward {
 /// The recorded call itself, stopped after its forward: its graph, until a backward is recorded from it. Slots and
 /// storages are those of the recording.
 struct Memo::RecordedForward {
-    Tensors roots;                // of the outputs that require grad: nodes without storages
-    std::vector<NodeRef> sinks;   // by edge
-    Slot first = 0, end = 0;      // what forward gave birth to
+    Tensors roots;               // of the outputs that require grad: nodes without storages
+    std::vector<NodeRef> sinks;  // by edge
+    Slot first = 0, end = 0;     // what forward gave birth to
     std::vector<std::int32_t> survivor_of;
     const std::vector<Parameter*>* trainable = nullptr;
 };
@@ -100,8 +101,8 @@ struct Macro {
     std::uint16_t tag = 0;
 
     std::unique_ptr<Memo::Slice> slice;
-    std::vector<Look> outputs;              // storage: group, or groups + survivor
-    std::vector<std::int32_t> held;         // by the graph: groups, or groups + survivor
+    std::vector<Look> outputs;                        // storage: group, or groups + survivor
+    std::vector<std::int32_t> held;                   // by the graph: groups, or groups + survivor
     std::vector<std::pair<std::size_t, Look>> casts;  // autocast's cache: trainable parameter → cast
 
     std::unique_ptr<Memo::RecordedForward> forward;  // until a backward is recorded from it
@@ -148,19 +149,23 @@ class Memo::Capture : public Aside {
 
 namespace {
 
-/// Splits recorded events into what is copied and what is done. `outsider` maps a slot below `first` to its index among the outsiders.
+/// Splits recorded events into what is copied and what is done. `outsider` maps a slot below `first` to its index among
+/// the outsiders.
 template <class Slice, class Outsider>
-void cut(Slice& slice, std::span<const Event> events, Slot first, Slot end, const Outsider& outsider, std::vector<std::int32_t>& survivor_of) {
+void cut(Slice& slice, std::span<const Event> events, Slot first, Slot end, const Outsider& outsider,
+         std::vector<std::int32_t>& survivor_of) {
     using Step = typename Slice::Step;
     std::vector<bool> dies(static_cast<std::size_t>(end - first), false);
     for (const Event& event : events)
-        if (event.kind == EventKind::free && event.slot >= first) dies[static_cast<std::size_t>(event.slot - first)] = true;
+        if (event.kind == EventKind::free && event.slot >= first)
+            dies[static_cast<std::size_t>(event.slot - first)] = true;
     survivor_of.assign(static_cast<std::size_t>(end - first), -1);
     slice.slots = end - first;
     for (Event event : events) {
         if (event.kind == EventKind::mark) continue;
         if (event.slot < first) {
-            slice.actions.push_back({slice.events.size(), event.kind == EventKind::free ? Step::drop : Step::retag, outsider(event.slot), event});
+            slice.actions.push_back({slice.events.size(), event.kind == EventKind::free ? Step::drop : Step::retag,
+                                     outsider(event.slot), event});
             continue;
         }
         event.slot -= first;
@@ -171,7 +176,8 @@ void cut(Slice& slice, std::span<const Event> events, Slot first, Slot end, cons
             continue;
         }
         if (event.kind == EventKind::retag && !inside) {
-            slice.actions.push_back({slice.events.size(), Step::die, survivor_of[static_cast<std::size_t>(event.slot)], event});
+            slice.actions.push_back(
+                {slice.events.size(), Step::die, survivor_of[static_cast<std::size_t>(event.slot)], event});
             continue;
         }
         slice.events.push_back(event);
@@ -190,10 +196,12 @@ std::size_t Memo::KeyHash::operator()(const Key& key) const noexcept {
 }
 
 void Memo::append(const Slice& slice, std::size_t from, std::size_t to, Slot offset) {
-    if (run_.trace.events.size() + (to - from) > Run::event_limit) throw TraceTooLong("the job needs more events than a run may hold");
+    if (run_.trace.events.size() + (to - from) > Run::event_limit)
+        throw TraceTooLong("the job needs more events than a run may hold");
     auto& events = run_.trace.events;
     const std::size_t at = events.size();
-    events.insert(events.end(), slice.events.begin() + static_cast<std::ptrdiff_t>(from), slice.events.begin() + static_cast<std::ptrdiff_t>(to));
+    events.insert(events.end(), slice.events.begin() + static_cast<std::ptrdiff_t>(from),
+                  slice.events.begin() + static_cast<std::ptrdiff_t>(to));
     for (std::size_t i = at; i < events.size(); ++i) events[i].slot += offset;
 }
 
@@ -211,11 +219,14 @@ struct Memo::Played {
             at = action.at;
             switch (action.step) {
                 case Slice::Step::birth:
-                    survivors[static_cast<std::size_t>(action.index)] = run.adopt(action.event, action.event.slot + base);
+                    survivors[static_cast<std::size_t>(action.index)] =
+                        run.adopt(action.event, action.event.slot + base);
                     break;
                 case Slice::Step::drop: drop(action.index); break;
                 case Slice::Step::retag: run.retag(*outsider(action.index), action.event.tag); break;
-                case Slice::Step::die: run.retag(*survivors[static_cast<std::size_t>(action.index)], action.event.tag); break;
+                case Slice::Step::die:
+                    run.retag(*survivors[static_cast<std::size_t>(action.index)], action.event.tag);
+                    break;
             }
         }
         memo.append(slice, at, slice.events.size(), base);
@@ -247,7 +258,8 @@ std::vector<NodeRef> sinks_of(const Macro& macro, const Tensors& inputs) {
 
 }  // namespace
 
-std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors& args, const std::function<Tensors(const Tensors&)>& function) {
+std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors& args,
+                                            const std::function<Tensors(const Tensors&)>& function) {
     auto macro = std::make_unique<Macro>();
     Groups groups;
     std::vector<std::pair<const Node*, int>> edges;
@@ -285,14 +297,18 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
                                     run_.trace.events.begin() + static_cast<std::ptrdiff_t>(end));
     macro->slice->calls = run_.attention_calls;
     std::vector<std::int32_t> survivor_of;
-    cut(*macro->slice, events, first, run_.trace.slots, [](Slot slot) { return static_cast<std::int32_t>(slot); }, survivor_of);
+    cut(
+        *macro->slice, events, first, run_.trace.slots, [](Slot slot) { return static_cast<std::int32_t>(slot); },
+        survivor_of);
     const auto place = [&](const Storage* storage) -> std::int32_t {
         if (storage->slot < 0) return -1;
         if (storage->slot < first) return static_cast<std::int32_t>(storage->slot);
         return group_count + survivor_of[static_cast<std::size_t>(storage->slot - first)];
     };
     const auto look = [&](const Tensor& tensor) {
-        return tensor.defined() ? Look{place(tensor.storage()), tensor.layout(), tensor.is_view(), tensor.requires_grad()} : Look{};
+        return tensor.defined()
+                   ? Look{place(tensor.storage()), tensor.layout(), tensor.is_view(), tensor.requires_grad()}
+                   : Look{};
     };
     for (const Tensor& output : outputs) {
         macro->outputs.push_back(look(output));
@@ -300,7 +316,9 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     }
     for (const auto& [storage, cast] : run_.autocast_cache.casts()) {
         std::size_t index = 0;
-        while (spec.trainable != nullptr && index < spec.trainable->size() && (*spec.trainable)[index]->value.storage() != storage) ++index;
+        while (spec.trainable != nullptr && index < spec.trainable->size() &&
+               (*spec.trainable)[index]->value.storage() != storage)
+            ++index;
         if (spec.trainable != nullptr && index < spec.trainable->size()) macro->casts.push_back({index, look(cast)});
     }
 
@@ -318,7 +336,8 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
         if (event.kind != EventKind::free) continue;
         if (event.slot < first) {
             alive[static_cast<std::size_t>(event.slot)] = false;
-        } else if (const std::int32_t survivor = survivor_of[static_cast<std::size_t>(event.slot - first)]; survivor >= 0) {
+        } else if (const std::int32_t survivor = survivor_of[static_cast<std::size_t>(event.slot - first)];
+                   survivor >= 0) {
             alive[static_cast<std::size_t>(group_count + survivor)] = false;
         }
     }
@@ -334,9 +353,15 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     return macro;
 }
 
-Tensors Memo::forward(const CallSpec& spec, const Tensors& args, const std::function<Tensors(const Tensors&)>& function) {
-    Key key{spec.block, spec.variant, run_.grad_enabled(), run_.autocast().enabled, static_cast<std::int64_t>(run_.autocast().dtype),
-            run_.activation_tag, run_.in_backward};
+Tensors Memo::forward(const CallSpec& spec, const Tensors& args,
+                      const std::function<Tensors(const Tensors&)>& function) {
+    Key key{spec.block,
+            spec.variant,
+            run_.grad_enabled(),
+            run_.autocast().enabled,
+            static_cast<std::int64_t>(run_.autocast().dtype),
+            run_.activation_tag,
+            run_.in_backward};
     Groups groups;
     std::vector<const Node*> nodes;
     for (const Tensor& arg : args) {
@@ -351,7 +376,8 @@ Tensors Memo::forward(const CallSpec& spec, const Tensors& args, const std::func
         // Inputs that are one output of one node share an edge.
         std::int64_t same = -1;
         for (std::size_t i = 0; i < nodes.size(); ++i)
-            if (nodes[i] != nullptr && nodes[i] == arg.node().get() && args[i].output_number() == arg.output_number()) same = static_cast<std::int64_t>(i);
+            if (nodes[i] != nullptr && nodes[i] == arg.node().get() && args[i].output_number() == arg.output_number())
+                same = static_cast<std::int64_t>(i);
         key.push_back(same);
         nodes.push_back(arg.node().get());
     }
@@ -367,7 +393,8 @@ Tensors Memo::forward(const CallSpec& spec, const Tensors& args, const std::func
     for (Storage* storage : outsiders) storages.emplace_back(storage);
     {
         std::vector<StorageRef> survivors = Played::play(
-            *this, *macro.slice, [](std::int32_t) {}, [&](std::int32_t group) { return outsiders[static_cast<std::size_t>(group)]; });
+            *this, *macro.slice, [](std::int32_t) {},
+            [&](std::int32_t group) { return outsiders[static_cast<std::size_t>(group)]; });
         for (StorageRef& survivor : survivors) storages.push_back(std::move(survivor));
     }
     NodeRef node;
@@ -477,7 +504,8 @@ void Memo::backward(Node& node, Tensors grads) {
     }
     const Backward& backward = *found;
 
-    // Outsiders: what the graph holds, then the gradients' storages. Letting a gradient go drops every tensor of ours on it.
+    // Outsiders: what the graph holds, then the gradients' storages. Letting a gradient go drops every tensor of ours
+    // on it.
     const std::size_t held_count = node.held.size();
     std::vector<StorageRef> gradient_storages;
     for (Storage* storage : groups.met()) gradient_storages.emplace_back(storage);
@@ -533,7 +561,9 @@ std::unique_ptr<Memo::RecordedForward> Memo::play_forward(const Macro& macro, Ca
     // Survivors, numbered as the recorded forward numbered them.
     Slice again;
     const std::vector<Event> events(run_.trace.events.begin() + begin, run_.trace.events.end());
-    cut(again, events, forward->first, forward->end, [](Slot slot) { return static_cast<std::int32_t>(slot); }, forward->survivor_of);
+    cut(
+        again, events, forward->first, forward->end, [](Slot slot) { return static_cast<std::int32_t>(slot); },
+        forward->survivor_of);
     forward->roots = roots_of(outputs);
     forward->trainable = macro.trainable;
     run_.autocast_cache.clear();
@@ -541,17 +571,21 @@ std::unique_ptr<Memo::RecordedForward> Memo::play_forward(const Macro& macro, Ca
 }
 
 std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key, const std::vector<Look>& incoming,
-                                                      const std::vector<Look>& waiting, const std::vector<Storage*>& gradient_storages, const std::vector<bool>& shared) {
+                                                      const std::vector<Look>& waiting,
+                                                      const std::vector<Storage*>& gradient_storages,
+                                                      const std::vector<bool>& shared) {
     Macro& macro = *node.macro;
     auto backward = std::make_unique<Backward>();
     backward->key = std::move(key);
     backward->slice = std::make_unique<Slice>();
     const std::vector<Parameter*>* trainable = macro.forward ? macro.forward->trainable : macro.trainable;
     std::vector<bool> has_gradient;
-    for (std::size_t i = 0; trainable != nullptr && i < trainable->size(); ++i) has_gradient.push_back((*node.trainable)[i]->grad.defined());
+    for (std::size_t i = 0; trainable != nullptr && i < trainable->size(); ++i)
+        has_gradient.push_back((*node.trainable)[i]->grad.defined());
     const GradientsAside aside(trainable);
     // A gradient that exists is added to in place: any defined tensor stands for it.
-    for (std::size_t i = 0; i < has_gradient.size(); ++i) (*trainable)[i]->grad = has_gradient[i] ? run_.on_cpu({1}, Dtype::f32) : Tensor();
+    for (std::size_t i = 0; i < has_gradient.size(); ++i)
+        (*trainable)[i]->grad = has_gradient[i] ? run_.on_cpu({1}, Dtype::f32) : Tensor();
 
     std::vector<Bytes> bytes;
     std::vector<std::uint16_t> tags;
@@ -560,7 +594,8 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
         tags.push_back(storage->tag);
     }
     Capture capture(run_);
-    const std::unique_ptr<Memo::RecordedForward> forward = macro.forward ? std::move(macro.forward) : play_forward(macro, capture);
+    const std::unique_ptr<Memo::RecordedForward> forward =
+        macro.forward ? std::move(macro.forward) : play_forward(macro, capture);
     capture.resume(forward->end);
     const auto group_count = static_cast<std::int32_t>(macro.group_bytes.size());
     const std::vector<NodeRef>& sinks = forward->sinks;
@@ -581,14 +616,16 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
     const Slot first = run_.trace.slots;
     const std::size_t begin = run_.trace.events.size();
     run_.backward(std::span<const Tensor>(forward->roots.begin(), forward->roots.size()), std::move(grads));
-    const std::vector<Event> events(run_.trace.events.begin() + static_cast<std::ptrdiff_t>(begin), run_.trace.events.end());
+    const std::vector<Event> events(run_.trace.events.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    run_.trace.events.end());
     backward->slice->calls = run_.attention_calls;
 
     const auto held_count = static_cast<std::int32_t>(macro.held.size());
     const auto outsider = [&](Slot slot) -> std::int32_t {
         if (slot >= end_forward) return held_count + static_cast<std::int32_t>(slot - end_forward);
-        const std::int32_t place = slot < first_forward ? static_cast<std::int32_t>(slot)
-                                                        : group_count + forward->survivor_of[static_cast<std::size_t>(slot - first_forward)];
+        const std::int32_t place =
+            slot < first_forward ? static_cast<std::int32_t>(slot)
+                                 : group_count + forward->survivor_of[static_cast<std::size_t>(slot - first_forward)];
         const auto found = std::find(macro.held.begin(), macro.held.end(), place);
         if (found == macro.held.end()) throw std::logic_error("memo: backward lets go of what the call did not keep");
         return static_cast<std::int32_t>(found - macro.held.begin());

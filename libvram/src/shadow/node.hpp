@@ -17,8 +17,8 @@ struct Node;
 void add_ref(Frame* frame) noexcept;
 void release(Frame* frame) noexcept;
 
-/// What a node keeps for backward: a storage and how it is looked at, never the tensor (so an output that is saved makes no
-/// cycle); or, under gradient checkpointing, the place in a frame where a recomputation will put it.
+/// What a node keeps for backward: a storage and how it is looked at, never the tensor (so an output that is saved
+/// makes no cycle); or, under gradient checkpointing, the place in a frame where a recomputation will put it.
 struct Saved {
     StorageRef storage;
     LayoutRef layout = nullptr;  // null: nothing was saved
@@ -40,8 +40,8 @@ struct Edge {
 using Tensors = Small<Tensor, 4>;
 using Backward = void (*)(Run&, Node&, Tensors& grads, Tensors& out);
 
-/// A step of the tape. `backward` turns the gradients of its outputs into those of its inputs, one per edge; the engine brings
-/// each to the shape and dtype of the input (sum_to, cast), as torch's validate_outputs does.
+/// A step of the tape. `backward` turns the gradients of its outputs into those of its inputs, one per edge; the engine
+/// brings each to the shape and dtype of the input (sum_to, cast), as torch's validate_outputs does.
 struct Node {
     Run* run = nullptr;
     std::int32_t refs = 0;
@@ -53,10 +53,10 @@ struct Node {
     Small<LayoutRef, 1> outputs;  // of what forward returned
     Small<LayoutRef, 1> meta;     // layouts that backward needs without the tensor
     std::array<std::int64_t, 4> numbers{};
-    Parameter* leaf = nullptr;    // of an accumulation node
-    std::int32_t sink = -1;       // inside a memo's capture: gradients for this input of the call leave here
-    Macro* macro = nullptr;       // a call that the memo copied
-    Small<StorageRef, 1> held;    // what such a call keeps for its backward
+    Parameter* leaf = nullptr;  // of an accumulation node
+    std::int32_t sink = -1;     // inside a memo's capture: gradients for this input of the call leave here
+    Macro* macro = nullptr;     // a call that the memo copied
+    Small<StorageRef, 1> held;  // what such a call keeps for its backward
     const std::vector<Parameter*>* trainable = nullptr;  // of its block
 
     // The engine's own, meaningful during one backward.

@@ -13,15 +13,15 @@
 namespace vram::shadow {
 
 // ---- views: share the storage
-[[nodiscard]] Tensor view(Tensor x, Dims sizes);      ///< must be viewable: logic_error otherwise; one size may be -1
-[[nodiscard]] Tensor reshape(Tensor x, Dims sizes);   ///< a view, or a contiguous copy first
+[[nodiscard]] Tensor view(Tensor x, Dims sizes);     ///< must be viewable: logic_error otherwise; one size may be -1
+[[nodiscard]] Tensor reshape(Tensor x, Dims sizes);  ///< a view, or a contiguous copy first
 [[nodiscard]] Tensor flatten(Tensor x, int from, int to);
 [[nodiscard]] Tensor unflatten(Tensor x, int dim, Dims sizes);
 [[nodiscard]] Tensor permute(Tensor x, std::initializer_list<int> order);
 [[nodiscard]] Tensor transpose(Tensor x, int a, int b);
 [[nodiscard]] Tensor unsqueeze(Tensor x, int dim);
 [[nodiscard]] Tensor squeeze(Tensor x, int dim);
-[[nodiscard]] Tensor expand(Tensor x, Dims sizes);    ///< -1 keeps a size
+[[nodiscard]] Tensor expand(Tensor x, Dims sizes);  ///< -1 keeps a size
 [[nodiscard]] Tensor slice(Tensor x, int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1);
 [[nodiscard]] Tensor select(Tensor x, int dim, std::int64_t index);
 [[nodiscard]] Tensors split(Tensor x, std::int64_t size, int dim);
@@ -31,9 +31,10 @@ namespace vram::shadow {
 
 // ---- copies
 [[nodiscard]] Tensor contiguous(Tensor x);
-[[nodiscard]] Tensor clone(Tensor x);                 ///< preserve_format
-[[nodiscard]] Tensor to(Tensor x, Dtype dtype);       ///< itself if the dtype is the same
-[[nodiscard]] Tensor to_cuda(Run& run, Tensor x);     ///< a copy on the GPU of a host tensor; itself if it is there already
+[[nodiscard]] Tensor clone(Tensor x);            ///< preserve_format
+[[nodiscard]] Tensor to(Tensor x, Dtype dtype);  ///< itself if the dtype is the same
+[[nodiscard]] Tensor to_cuda(Run& run,
+                             Tensor x);  ///< a copy on the GPU of a host tensor; itself if it is there already
 [[nodiscard]] inline Tensor to_float(Tensor x) { return to(std::move(x), Dtype::f32); }
 /// x[slice] = value on a tensor of this run: in place; the tape gets a CopySlices node, and `x` its history.
 void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value);
@@ -48,7 +49,7 @@ void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, s
 [[nodiscard]] Tensor rsub_scalar(Tensor x, bool fractional = false);  ///< number - x
 [[nodiscard]] Tensor mul_scalar(Tensor x, bool fractional = true);
 [[nodiscard]] Tensor div_scalar(Tensor x);
-[[nodiscard]] Tensor rdiv_scalar(Tensor x);                           ///< number / x: reciprocal, then a product
+[[nodiscard]] Tensor rdiv_scalar(Tensor x);  ///< number / x: reciprocal, then a product
 /// In place: no allocation, `a` gets the history.
 void add_(Tensor& a, Tensor b);
 void add_scalar_(Tensor& a);
@@ -59,7 +60,7 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor sin(Tensor x);
 [[nodiscard]] Tensor cos(Tensor x);
 [[nodiscard]] Tensor pow_scalar(Tensor x);
-[[nodiscard]] Tensor scalar_pow(Tensor exponent);     ///< number ** x
+[[nodiscard]] Tensor scalar_pow(Tensor exponent);  ///< number ** x
 [[nodiscard]] Tensor rsqrt(Tensor x);
 [[nodiscard]] Tensor reciprocal(Tensor x);
 [[nodiscard]] Tensor sqrt(Tensor x);
@@ -68,8 +69,8 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor silu(Tensor x);
 [[nodiscard]] Tensor gelu(Tensor x);
 [[nodiscard]] Tensor clamp(Tensor x);
-[[nodiscard]] Tensor compare(Tensor a, Tensor b);     ///< bool
-[[nodiscard]] Tensor compare_scalar(Tensor a);        ///< bool
+[[nodiscard]] Tensor compare(Tensor a, Tensor b);  ///< bool
+[[nodiscard]] Tensor compare_scalar(Tensor a);     ///< bool
 [[nodiscard]] Tensor where(Tensor condition, Tensor a, Tensor b);
 [[nodiscard]] Tensor where_scalars(Tensor condition, Dtype dtype);  ///< torch.where(mask, number, number)
 [[nodiscard]] Tensor masked_fill(Tensor x, Tensor mask);
@@ -80,7 +81,7 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor sum(Tensor x, int dim, bool keepdim);
 [[nodiscard]] Tensor mean_all(Tensor x);
 [[nodiscard]] Tensor sum_all(Tensor x);
-[[nodiscard]] Tensor sum_to(Tensor x, const Dims& sizes);  ///< undoes a broadcast; no history
+[[nodiscard]] Tensor sum_to(Tensor x, const Dims& sizes);                           ///< undoes a broadcast; no history
 [[nodiscard]] Tensor softmax(Tensor x, std::optional<Dtype> dtype = std::nullopt);  ///< over the last dimension
 
 // ---- matrices
@@ -90,9 +91,10 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor outer(Tensor a, Tensor b);
 
 // ---- norms
-[[nodiscard]] Tensor layer_norm(Tensor x, Tensor weight, Tensor bias);  ///< over the last dimension; weight, bias may be undefined
+[[nodiscard]] Tensor layer_norm(Tensor x, Tensor weight,
+                                Tensor bias);  ///< over the last dimension; weight, bias may be undefined
 [[nodiscard]] Tensor group_norm(Tensor x, std::int64_t groups, Tensor weight, Tensor bias);
-[[nodiscard]] Tensor rms_norm(Tensor x, Tensor weight);                 ///< F.rms_norm
+[[nodiscard]] Tensor rms_norm(Tensor x, Tensor weight);  ///< F.rms_norm
 
 // ---- convolution and pictures
 struct Conv {
@@ -100,9 +102,10 @@ struct Conv {
     std::int64_t groups = 1;
 };
 [[nodiscard]] Tensor conv(Tensor x, Tensor weight, Tensor bias, const Conv& how);
-[[nodiscard]] Tensor upsample_nearest(Tensor x, std::int64_t factor);                  ///< every spatial dimension
+[[nodiscard]] Tensor upsample_nearest(Tensor x, std::int64_t factor);  ///< every spatial dimension
 [[nodiscard]] Tensor upsample_nearest_to(Tensor x, const Dims& spatial);
-[[nodiscard]] Tensor pad(Tensor x, std::initializer_list<std::int64_t> amounts);      ///< constant; last dimension first, as F.pad
+[[nodiscard]] Tensor pad(Tensor x,
+                         std::initializer_list<std::int64_t> amounts);  ///< constant; last dimension first, as F.pad
 
 // ---- attention: q, k, v [B, H, T, D]
 [[nodiscard]] Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, Tensor mask = {}, bool causal = false);
@@ -118,8 +121,8 @@ struct Conv {
 [[nodiscard]] Tensor mse_loss(Tensor input, Tensor target);
 
 /// What autocast makes of an argument of an op on its lower-precision or fp32 list; `x` itself when autocast is off.
-/// An op's arguments are cast from the last to the first: torch's wrapper casts them in a call's argument list, which GCC
-/// evaluates from the right. Source: aten/src/ATen/autocast_mode.cpp, cached_cast; autocast_mode.h, WrapFunction_.
+/// An op's arguments are cast from the last to the first: torch's wrapper casts them in a call's argument list, which
+/// GCC evaluates from the right. Source: aten/src/ATen/autocast_mode.cpp, cached_cast; autocast_mode.h, WrapFunction_.
 [[nodiscard]] Tensor autocast_lower(Tensor x);
 [[nodiscard]] Tensor autocast_fp32(Tensor x);
 

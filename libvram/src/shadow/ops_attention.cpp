@@ -38,8 +38,9 @@ void flash_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor offset = run.unpack(node.saved[6]);
     // [B, T, H, D] views of gradient and output that are not contiguous are copied first.
     const auto copy = [&](const Tensor& x) {
-        return transpose(x.detach(), 1, 2).contiguous() ? StorageRef()
-                                                        : run.scratch(checked_mul(x.numel(), size_of(x.dtype())), Op::contiguous_copy);
+        return transpose(x.detach(), 1, 2).contiguous()
+                   ? StorageRef()
+                   : run.scratch(checked_mul(x.numel(), size_of(x.dtype())), Op::contiguous_copy);
     };
     const StorageRef copy_grad = copy(grads[0]), copy_out = copy(attention);
     const auto like = [&](const Tensor& x) {
@@ -52,7 +53,8 @@ void flash_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const std::int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), head = q.size(3);
     const std::int64_t rows = round_up(tokens, 128), wide_head = round_up(head, head > 128 ? 64 : 32);
     const StorageRef softmax_d = run.scratch(checked_mul(4 * batch * heads, rows), Op::attention_workspace);
-    const StorageRef dq_accum = run.scratch(checked_mul(checked_mul(4 * batch * heads, rows), wide_head), Op::attention_workspace);
+    const StorageRef dq_accum =
+        run.scratch(checked_mul(checked_mul(4 * batch * heads, rows), wide_head), Op::attention_workspace);
     // Fewer key heads than query heads: dk and dv are made for every head first.
     const bool grouped = k.size(1) != heads;
     const Bytes expanded = checked_mul(checked_mul(batch * k.size(2), heads * head), size_of(k.dtype()));
@@ -99,10 +101,13 @@ void efficient_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor seed = run.unpack(node.saved[6]);
     const Tensor offset = run.unpack(node.saved[7]);
     const Tensor wide_grad = transpose(grads[0], 1, 2);
-    const StorageRef copy = wide_grad.contiguous() ? StorageRef()
-                                                   : run.scratch(checked_mul(wide_grad.numel(), size_of(wide_grad.dtype())), Op::contiguous_copy);
+    const StorageRef copy =
+        wide_grad.contiguous()
+            ? StorageRef()
+            : run.scratch(checked_mul(wide_grad.numel(), size_of(wide_grad.dtype())), Op::contiguous_copy);
     const auto like = [&](const Tensor& x) {
-        const Tensor wide = run.empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.dtype(), Op::efficient_attention_backward);
+        const Tensor wide =
+            run.empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.dtype(), Op::efficient_attention_backward);
         return Tensor(wide.storage_ref(), transpose(wide, 1, 2).layout());
     };
     Tensor grad_q = like(q), grad_k = like(k), grad_v = like(v);
@@ -115,8 +120,8 @@ void efficient_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
     Run& run = q.run();
     ++run.attention_calls.efficient;
-    // An additive mask in the query's dtype; its last dimension is padded to 8 elements where strides are not aligned, then
-    // sliced and expanded to [B, H, T, Tk].
+    // An additive mask in the query's dtype; its last dimension is padded to 8 elements where strides are not aligned,
+    // then sliced and expanded to [B, H, T, Tk].
     Tensor bias;
     if (mask.defined()) {
         bias = mask.dtype() == Dtype::boolean ? where_scalars(mask, q.dtype()) : mask;
@@ -133,7 +138,10 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
         run.save(*node, q);
         run.save(*node, k);
         run.save(*node, v);
-        if (bias.defined()) run.save(*node, bias); else run.save_nothing(*node);
+        if (bias.defined())
+            run.save(*node, bias);
+        else
+            run.save_nothing(*node);
     }
     Tensor wide = run.empty({q.size(0), q.size(2), q.size(1), v.size(3)}, q.dtype(), Op::efficient_attention);
     Tensor out = transpose(std::move(wide), 1, 2);
@@ -142,9 +150,11 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
     const Tensor seed = run.empty({}, Dtype::i64, Op::efficient_attention);
     const Tensor offset = run.empty({}, Dtype::i64, Op::efficient_attention);
     // An fp32 accumulator beside an output whose head size exceeds the kernel's registers.
-    const StorageRef accumulator = v.size(3) > 128 && q.dtype() != Dtype::f32
-                                       ? run.scratch(checked_mul(4 * q.size(0) * q.size(1), checked_mul(q.size(2), v.size(3))), Op::attention_workspace)
-                                       : StorageRef();
+    const StorageRef accumulator =
+        v.size(3) > 128 && q.dtype() != Dtype::f32
+            ? run.scratch(checked_mul(4 * q.size(0) * q.size(1), checked_mul(q.size(2), v.size(3))),
+                          Op::attention_workspace)
+            : StorageRef();
     if (node) {
         run.save(*node, out);
         run.save(*node, lse);
@@ -177,7 +187,8 @@ Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
 }  // namespace
 
 Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool) {
-    const Tensor held_q = std::move(q_in), held_k = std::move(k_in), held_v = std::move(v_in), held_mask = std::move(mask_in);
+    const Tensor held_q = std::move(q_in), held_k = std::move(k_in), held_v = std::move(v_in),
+                 held_mask = std::move(mask_in);
     Tensor mask = held_mask;
     if (mask.defined() && mask.dtype() != Dtype::boolean) mask = autocast_lower(held_mask);
     Tensor v = autocast_lower(held_v), k = autocast_lower(held_k), q = autocast_lower(held_q);

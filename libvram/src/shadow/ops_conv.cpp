@@ -7,10 +7,11 @@ namespace {
 
 Bytes dense_bytes(const Tensor& x) { return checked_mul(x.numel(), size_of(x.dtype())); }
 
-/// What the kernel of a convolution takes besides its tensors, after the output exists: cuDNN's tensor-core kernels are NHWC, so
-/// contiguous fp16 and bf16 inputs, outputs and filters are transposed into the workspace; fp32 (TF32) copies input and filter.
-/// Where PyTorch leaves cuDNN (bf16 below sm80; one sample beyond 2^31 elements) it is the column buffer of one sample.
-/// Source: aten/src/ATen/native/cudnn/Conv_v8.cpp, native/Convolution.cpp; 55 measured VAE peaks meet it within 0.2 %.
+/// What the kernel of a convolution takes besides its tensors, after the output exists: cuDNN's tensor-core kernels are
+/// NHWC, so contiguous fp16 and bf16 inputs, outputs and filters are transposed into the workspace; fp32 (TF32) copies
+/// input and filter. Where PyTorch leaves cuDNN (bf16 below sm80; one sample beyond 2^31 elements) it is the column
+/// buffer of one sample. Source: aten/src/ATen/native/cudnn/Conv_v8.cpp, native/Convolution.cpp; 55 measured VAE peaks
+/// meet it within 0.2 %.
 StorageRef conv_scratch(Run& run, const Tensor& x, const Tensor& weight, const Tensor& y, const Conv& how) {
     if (!run.kernels.scratch || how.groups != 1) return {};
     std::int64_t volume = 1, places = 1;
@@ -21,7 +22,8 @@ StorageRef conv_scratch(Run& run, const Tensor& x, const Tensor& weight, const T
     const bool columns = (x.dtype() == Dtype::bf16 && run.kernels.sm < 80) ||
                          x.numel() / std::max<std::int64_t>(x.size(0), 1) > int_limit;
     if (columns)
-        return run.scratch(checked_mul(checked_mul(x.size(1), volume), checked_mul(places, size_of(x.dtype()))), Op::conv_workspace);
+        return run.scratch(checked_mul(checked_mul(x.size(1), volume), checked_mul(places, size_of(x.dtype()))),
+                           Op::conv_workspace);
     if (weight.layout()->channels_last) return run.scratch(dense_bytes(weight), Op::conv_workspace);
     if (volume == 1) return {};
     Bytes bytes = checked_add(dense_bytes(weight), dense_bytes(x));
@@ -43,11 +45,13 @@ LayoutRef channels_last(Run& run, const Dims& sizes, Dtype dtype) {
     return run.layouts.intern(sizes, strides, dtype);
 }
 
-/// The weight's format decides. By cudnn_conv_suggest_memory_format a channels_last input should give a channels_last output, too,
-/// and it reaches the upsampling convolutions of a VAE through its attention's output; but the measured peaks there are those of
-/// contiguous data (input and output copied by the kernel), and recordings say contiguous, so that is what is modelled.
+/// The weight's format decides. By cudnn_conv_suggest_memory_format a channels_last input should give a channels_last
+/// output, too, and it reaches the upsampling convolutions of a VAE through its attention's output; but the measured
+/// peaks there are those of contiguous data (input and output copied by the kernel), and recordings say contiguous, so
+/// that is what is modelled.
 LayoutRef conv_layout(Run& run, const Dims& sizes, const Tensor& x, const Tensor& weight) {
-    return weight.layout()->channels_last ? channels_last(run, sizes, x.dtype()) : run.layouts.contiguous(sizes, x.dtype());
+    return weight.layout()->channels_last ? channels_last(run, sizes, x.dtype())
+                                          : run.layouts.contiguous(sizes, x.dtype());
 }
 
 /// Ops that keep the input's memory format.
@@ -64,7 +68,8 @@ void conv_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
                                 ? StorageRef()
                                 : run.scratch(dense_bytes(grads[0]), Op::contiguous_copy);
     if (node.needs(0)) {
-        out[0] = run.empty(x.layout()->channels_last ? x.layout() : run.layouts.contiguous(x.sizes(), x.dtype()), Op::conv_backward);
+        out[0] = run.empty(x.layout()->channels_last ? x.layout() : run.layouts.contiguous(x.sizes(), x.dtype()),
+                           Op::conv_backward);
         const StorageRef workspace = conv_scratch(run, grads[0], weight, out[0], how);
     }
     if (node.needs(1)) {
@@ -93,7 +98,8 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
     Tensor bias = autocast_lower(held_bias), weight = autocast_lower(held_weight), x = autocast_lower(held_x);
     Run& run = x.run();
-    if (x.size(1) != weight.size(1) * how.groups) throw std::logic_error("conv: the input's channels do not fit the weight");
+    if (x.size(1) != weight.size(1) * how.groups)
+        throw std::logic_error("conv: the input's channels do not fit the weight");
     run.op = Op::conv;
     NodeRef node = run.record(Op::conv, conv_backward, {&x, &weight, &bias});
     if (node) {
@@ -112,7 +118,9 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
     Tensor out = run.empty(conv_layout(run, sizes, x, weight), Op::conv);
     {
         // cuDNN wants one memory format for all: an input that is neither is copied inside the call.
-        const StorageRef copy = x.contiguous() || x.layout()->channels_last ? StorageRef() : run.scratch(dense_bytes(x), Op::contiguous_copy);
+        const StorageRef copy = x.contiguous() || x.layout()->channels_last
+                                    ? StorageRef()
+                                    : run.scratch(dense_bytes(x), Op::contiguous_copy);
         const StorageRef workspace = conv_scratch(run, x, weight, out, how);
     }
     Run::attach(out, node);
@@ -151,7 +159,8 @@ Tensor pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
     if (node) node->meta.push_back(x.layout());
     Dims sizes = x.sizes();
     const std::int64_t* amount = amounts.begin();
-    for (int i = x.rank() - 1; amount != amounts.end(); --i, amount += 2) sizes[i] = checked_add(sizes[i], amount[0] + amount[1]);
+    for (int i = x.rank() - 1; amount != amounts.end(); --i, amount += 2)
+        sizes[i] = checked_add(sizes[i], amount[0] + amount[1]);
     Tensor out = run.empty(suggested_layout(run, sizes, x), Op::pad);
     Run::attach(out, node);
     return out;

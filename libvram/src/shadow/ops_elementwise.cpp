@@ -8,8 +8,8 @@ namespace {
 enum class Keeps : std::uint8_t { nothing, input, output };
 
 // ---- what a backward allocates: one tensor like the incoming gradient, or a known number of temporaries.
-// Gradients of several inputs are made in the alphabetical order of the inputs' names (`other` before `self`), as the code
-// generator sorts them. Source: tools/autograd/load_derivatives.py, sorted(defn.keys()).
+// Gradients of several inputs are made in the alphabetical order of the inputs' names (`other` before `self`), as the
+// code generator sorts them. Source: tools/autograd/load_derivatives.py, sorted(defn.keys()).
 
 Tensor fresh(const Tensor& grad, Op op) { return grad.run().empty_like(grad, op); }
 Tensor joined(const Tensor& a, const Tensor& b, Op op) {
@@ -88,7 +88,9 @@ Dtype with_number(Dtype dtype, bool fractional) {
 
 // A tensor of rank 0 does not widen one of rank > 0 of the same kind: torch's result_type.
 Dtype result_type(const Tensor& a, const Tensor& b) {
-    const auto kind = [](Dtype dtype) { return is_complex(dtype) ? 3 : is_floating(dtype) ? 2 : dtype == Dtype::boolean ? 0 : 1; };
+    const auto kind = [](Dtype dtype) {
+        return is_complex(dtype) ? 3 : is_floating(dtype) ? 2 : dtype == Dtype::boolean ? 0 : 1;
+    };
     if (a.rank() == 0 && b.rank() > 0 && kind(a.dtype()) <= kind(b.dtype())) return b.dtype();
     if (b.rank() == 0 && a.rank() > 0 && kind(b.dtype()) <= kind(a.dtype())) return a.dtype();
     return promote(a.dtype(), b.dtype());
@@ -167,8 +169,14 @@ Tensor product(Tensor& a, Tensor& b, Op op, Backward backward, Dtype dtype) {
     NodeRef node = run.record(op, backward, {&a, &b});
     if (node) {
         // div needs the divisor for either gradient, mul each operand for the other's.
-        if (node->needs(0) || op == Op::div) run.save(*node, b); else run.save_nothing(*node);
-        if (node->needs(1)) run.save(*node, a); else run.save_nothing(*node);
+        if (node->needs(0) || op == Op::div)
+            run.save(*node, b);
+        else
+            run.save_nothing(*node);
+        if (node->needs(1))
+            run.save(*node, a);
+        else
+            run.save_nothing(*node);
     }
     Tensor out = binary_result(a, b, dtype, op);
     Run::attach(out, node);
@@ -202,7 +210,8 @@ Tensor scaled(Tensor& x, Op op, Dtype dtype) {
     Run& run = x.run();
     run.op = op;
     const NodeRef node = run.record(op, scale_backward, {&x});
-    Tensor out = x.storage()->slot < 0 ? Tensor(x.storage_ref(), run.layouts.like(x.layout(), dtype)) : run.empty_like(x, dtype, op);
+    Tensor out = x.storage()->slot < 0 ? Tensor(x.storage_ref(), run.layouts.like(x.layout(), dtype))
+                                       : run.empty_like(x, dtype, op);
     Run::attach(out, node);
     return out;
 }

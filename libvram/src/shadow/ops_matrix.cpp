@@ -6,8 +6,8 @@
 namespace vram::shadow {
 namespace {
 
-// addmm / mm over rows: edges are {bias, x, weight}. addmm makes mat1's gradient first, mm that of mat2: in the alphabetical order
-// of their arguments' names (see ops_elementwise.cpp).
+// addmm / mm over rows: edges are {bias, x, weight}. addmm makes mat1's gradient first, mm that of mat2: in the
+// alphabetical order of their arguments' names (see ops_elementwise.cpp).
 void linear_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const std::int64_t out_features = node.outputs[0]->sizes[node.outputs[0]->rank() - 1];
     Tensor grad = reshape(std::move(grads[0]), {-1, out_features});
@@ -60,8 +60,14 @@ Tensor bmm(Tensor a_in, Tensor b_in) {
     run.op = Op::bmm;
     NodeRef node = run.record(Op::bmm, bmm_backward, {&a, &b});
     if (node) {
-        if (node->needs(0)) run.save(*node, b); else run.save_nothing(*node);
-        if (node->needs(1)) run.save(*node, a); else run.save_nothing(*node);
+        if (node->needs(0))
+            run.save(*node, b);
+        else
+            run.save_nothing(*node);
+        if (node->needs(1))
+            run.save(*node, a);
+        else
+            run.save_nothing(*node);
     }
     run.gemm();
     Tensor out = run.empty({a.size(0), a.size(1), b.size(2)}, a.dtype(), Op::bmm);
@@ -76,7 +82,8 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     Tensor bias = autocast_lower(held_bias);  // the last argument first, see autocast_lower
     Tensor weight = autocast_lower(held_weight);
     Tensor x = autocast_lower(held_x);
-    const Tensor held_cast = x, held_weight_cast = weight, held_bias_cast = bias;  // autocast's wrapper holds them until F.linear returns
+    const Tensor held_cast = x, held_weight_cast = weight,
+                 held_bias_cast = bias;  // autocast's wrapper holds them until F.linear returns
     Run& run = x.run();
     if (x.size(-1) != weight.size(1)) throw std::logic_error("linear: the input's last dimension is not in_features");
     Dims sizes = x.sizes();
@@ -102,8 +109,14 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
         node->numbers[0] = bias.defined();
         node->meta.push_back(source.layout()->rank() == 1 ? rows.layout() : source.layout());
         node->meta.push_back(rows.layout());
-        if (node->needs(2)) run.save(*node, rows); else run.save_nothing(*node);
-        if (node->needs(1)) run.save(*node, weight); else run.save_nothing(*node);
+        if (node->needs(2))
+            run.save(*node, rows);
+        else
+            run.save_nothing(*node);
+        if (node->needs(1))
+            run.save(*node, weight);
+        else
+            run.save_nothing(*node);
     }
     run.gemm();
     Tensor out = run.empty(sizes, x.dtype(), bias.defined() ? Op::addmm : Op::mm);

@@ -10,13 +10,17 @@ namespace {
 Tensor reduced(const Tensor& x, int dim, bool keepdim, Op op) {
     Dims sizes = x.sizes();
     const int at = dim < 0 ? dim + x.rank() : dim;
-    if (keepdim) sizes[at] = 1; else sizes.erase(at);
+    if (keepdim)
+        sizes[at] = 1;
+    else
+        sizes.erase(at);
     return x.run().empty(sizes, x.dtype(), op);
 }
 
 Tensor widened(Run& run, const Tensor& grad, Node& node) {
     Tensor whole = grad;
-    if (whole.rank() < node.meta[0]->rank() && whole.rank() > 0) whole = unsqueeze(std::move(whole), static_cast<int>(node.numbers[0]));
+    if (whole.rank() < node.meta[0]->rank() && whole.rank() > 0)
+        whole = unsqueeze(std::move(whole), static_cast<int>(node.numbers[0]));
     static_cast<void>(run);
     return expand(std::move(whole), node.meta[0]->sizes);
 }
@@ -184,7 +188,9 @@ Tensor cat(std::span<const Tensor> parts, int dim) {
     return out;
 }
 
-Tensor cat(std::initializer_list<Tensor> parts, int dim) { return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim); }
+Tensor cat(std::initializer_list<Tensor> parts, int dim) {
+    return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);
+}
 
 Tensor stack(std::span<const Tensor> parts, int dim) {
     Run& run = parts.front().run();

@@ -53,7 +53,10 @@ void group_norm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 }
 
 void save_optional(Run& run, Node& node, const Tensor& tensor) {
-    if (tensor.defined()) run.save(node, tensor); else run.save_nothing(node);
+    if (tensor.defined())
+        run.save(node, tensor);
+    else
+        run.save_nothing(node);
 }
 
 }  // namespace

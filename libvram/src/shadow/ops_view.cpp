@@ -86,27 +86,30 @@ void slice_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 void split_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     Tensors parts;
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
-        parts.push_back(i < grads.size() && grads[i].defined() ? grads[i]
-                                                               : run.empty(node.outputs[i]->sizes, node.meta[0]->dtype, Op::zeros));
+        parts.push_back(i < grads.size() && grads[i].defined()
+                            ? grads[i]
+                            : run.empty(node.outputs[i]->sizes, node.meta[0]->dtype, Op::zeros));
     out[0] = cat(std::span<const Tensor>(parts.begin(), parts.size()), static_cast<int>(node.numbers[0]));
 }
 
 void unbind_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     Tensors parts;
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
-        parts.push_back(i < grads.size() && grads[i].defined() ? grads[i]
-                                                               : run.empty(node.outputs[i]->sizes, node.meta[0]->dtype, Op::zeros));
+        parts.push_back(i < grads.size() && grads[i].defined()
+                            ? grads[i]
+                            : run.empty(node.outputs[i]->sizes, node.meta[0]->dtype, Op::zeros));
     out[0] = stack(std::span<const Tensor>(parts.begin(), parts.size()), static_cast<int>(node.numbers[0]));
 }
 
 void clone_backward(Run&, Node&, Tensors& grads, Tensors& out) { out[0] = grads[0]; }
 void to_copy_backward(Run&, Node& node, Tensors& grads, Tensors& out) { out[0] = to(grads[0], node.meta[0]->dtype); }
 
-// torch's CopySlices: the gradient of the whole is copied into the base's strides, its slice is cloned and handed to CopyBackwards,
-// which answers with zeros for what was overwritten, if that needs a gradient, and with the slice in the value's dtype. The zeros
-// are then copied into the whole. Source: torch/csrc/autograd/functions/tensor.cpp.
+// torch's CopySlices: the gradient of the whole is copied into the base's strides, its slice is cloned and handed to
+// CopyBackwards, which answers with zeros for what was overwritten, if that needs a gradient, and with the slice in the
+// value's dtype. The zeros are then copied into the whole. Source: torch/csrc/autograd/functions/tensor.cpp.
 void copy_slices_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
-    Tensor whole = run.empty(run.layouts.intern(node.meta[0]->sizes, node.meta[0]->strides, grads[0].dtype()), Op::empty);
+    Tensor whole =
+        run.empty(run.layouts.intern(node.meta[0]->sizes, node.meta[0]->strides, grads[0].dtype()), Op::empty);
     const Tensor part = run.empty(node.meta[1]->sizes, grads[0].dtype(), Op::clone);
     const Tensor zeros = node.needs(0) ? run.empty_like(part, Op::zeros) : Tensor();
     if (node.needs(1)) out[1] = to(part, node.meta[2]->dtype);
@@ -164,7 +167,8 @@ Tensor permute(Tensor x_in, std::initializer_list<int> order) {
     for (int from : order) {
         sizes.push_back(x.size(from));
         strides.push_back(x.layout()->strides[wrap(from, x.rank())]);
-        if (node) node->numbers[static_cast<std::size_t>(at) / 4] |= std::int64_t{wrap(from, x.rank())} << (8 * (at % 4));
+        if (node)
+            node->numbers[static_cast<std::size_t>(at) / 4] |= std::int64_t{wrap(from, x.rank())} << (8 * (at % 4));
         ++at;
     }
     if (node) node->meta.push_back(x.layout());
@@ -344,7 +348,8 @@ Tensor to(Tensor x_in, Dtype dtype) {
     Tensor x = std::move(x_in);
     if (x.dtype() == dtype) return x;
     Run& run = x.run();
-    NodeRef node = is_floating(dtype) || is_complex(dtype) ? run.record(Op::to_copy, to_copy_backward, {&x}) : NodeRef();
+    NodeRef node =
+        is_floating(dtype) || is_complex(dtype) ? run.record(Op::to_copy, to_copy_backward, {&x}) : NodeRef();
     if (node) node->meta.push_back(x.layout());
     Tensor out = x.storage()->slot < 0 ? Tensor(x.storage_ref(), run.layouts.like(x.layout(), dtype))
                                        : run.empty_like(x, dtype, Op::to_copy);

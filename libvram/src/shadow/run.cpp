@@ -31,9 +31,17 @@ Run::~Run() {
 }
 
 Aside::Aside(Run& run)
-    : run_(run), tag_(run.activation_tag), autocast_(run.autocast_), autocast_depth_(run.autocast_depth_), live_(run.live_),
-      calls_(run.attention_calls), casts_(std::move(run.autocast_cache)), hooks_(std::move(run.hooks)), op_(run.op),
-      in_backward_(run.in_backward), grad_enabled_(run.grad_enabled_) {
+    : run_(run),
+      tag_(run.activation_tag),
+      autocast_(run.autocast_),
+      autocast_depth_(run.autocast_depth_),
+      live_(run.live_),
+      calls_(run.attention_calls),
+      casts_(std::move(run.autocast_cache)),
+      hooks_(std::move(run.hooks)),
+      op_(run.op),
+      in_backward_(run.in_backward),
+      grad_enabled_(run.grad_enabled_) {
     std::swap(trace_.events, run.trace.events);
     trace_.slots = std::exchange(run.trace.slots, 0);
     run.live_ = 0;
@@ -131,7 +139,9 @@ void Run::gemm() {
 Tensor Run::empty(LayoutRef layout, Op who) { return {allocate(layout->bytes, who), layout}; }
 Tensor Run::empty(const Dims& sizes, Dtype dtype, Op who) { return empty(layouts.contiguous(sizes, dtype), who); }
 Tensor Run::empty_like(const Tensor& tensor, Op who) { return empty_like(tensor, tensor.dtype(), who); }
-Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who) { return empty(layouts.like(tensor.layout(), dtype), who); }
+Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who) {
+    return empty(layouts.like(tensor.layout(), dtype), who);
+}
 Tensor Run::on_cpu(const Dims& sizes, Dtype dtype) { return {StorageRef(host_), layouts.contiguous(sizes, dtype)}; }
 Tensor Run::view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides) {
     Tensor view(tensor.storage_ref(), layouts.intern(sizes, strides, tensor.dtype()));

@@ -19,12 +19,19 @@ namespace vram::shadow {
 
 /// What PyTorch's kernels would be on the card that is asked about. Until a card is chosen: sm89.
 struct Kernels {
-    int sm = 89;              // compute capability x 10
+    int sm = 89;  // compute capability x 10
     int multiprocessors = 128;
     int torch_major = 2, torch_minor = 13;
-    enum class Attention : std::uint8_t { automatic, flash, efficient, cudnn, math, xformers } attention = Attention::automatic;
+    enum class Attention : std::uint8_t {
+        automatic,
+        flash,
+        efficient,
+        cudnn,
+        math,
+        xformers
+    } attention = Attention::automatic;
     Bytes cublas_workspace = 8519680;  // CublasHandlePool.cpp: :4096:2:16:8; 32 MiB on sm90
-    bool scratch = true;      // false: tensors only, as a recording of fake tensors sees it
+    bool scratch = true;               // false: tensors only, as a recording of fake tensors sees it
     bool operator==(const Kernels&) const = default;
 };
 
@@ -42,8 +49,8 @@ struct AttentionCalls {
 
 class Memo;
 
-/// Autocast's casts of fp32 leaves that require grad, by the leaf's storage. They are dropped in the order in which they came,
-/// so that a trace does not depend on addresses.
+/// Autocast's casts of fp32 leaves that require grad, by the leaf's storage. They are dropped in the order in which
+/// they came, so that a trace does not depend on addresses.
 class CastCache {
   public:
     [[nodiscard]] const Tensor* find(const Storage* leaf) const {
@@ -65,8 +72,9 @@ class CastCache {
     std::unordered_map<const Storage*, std::size_t> index_;
 };
 
-/// Owns everything that one shadow run makes: storages, nodes, layouts, grad mode, autocast, checkpoint frames, the trace.
-/// One thread a run; runs share nothing. Errors: Overflow when a size leaves 63 bits, TraceTooLong beyond `event_limit`.
+/// Owns everything that one shadow run makes: storages, nodes, layouts, grad mode, autocast, checkpoint frames, the
+/// trace. One thread a run; runs share nothing. Errors: Overflow when a size leaves 63 bits, TraceTooLong beyond
+/// `event_limit`.
 class Run {
   public:
     explicit Run(Kernels kernels = {}, bool memo = true);
@@ -85,7 +93,8 @@ class Run {
     /// Another view of a storage.
     [[nodiscard]] Tensor view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides);
     [[nodiscard]] StorageRef allocate(Bytes bytes, Op op, EventKind kind = EventKind::alloc);
-    /// Scratch that a kernel takes now and gives back when the returned reference goes. Nothing if `kernels.scratch` is off.
+    /// Scratch that a kernel takes now and gives back when the returned reference goes. Nothing if `kernels.scratch` is
+    /// off.
     [[nodiscard]] StorageRef scratch(Bytes bytes, Op op);
     void retag(Storage& storage, std::uint16_t tag);
     /// A storage for an allocation that was copied from a recording, under this slot; the event is written now.
@@ -184,8 +193,8 @@ struct TraceTooLong : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Plays that leave no trace: while it lives, the run writes into an empty trace of its own, counts from 0, and starts with no
-/// casts, no hooks and no calls counted; then all is as before. What is made meanwhile must be gone by then.
+/// Plays that leave no trace: while it lives, the run writes into an empty trace of its own, counts from 0, and starts
+/// with no casts, no hooks and no calls counted; then all is as before. What is made meanwhile must be gone by then.
 class Aside {
   public:
     explicit Aside(Run& run);
@@ -273,7 +282,9 @@ class ComponentScope {
 /// A phase, and a stage inside it: marks in the trace.
 class PhaseScope {
   public:
-    PhaseScope(Run& run, std::string name) : run_(run), name_(std::move(name)) { run_.mark(MarkKind::phase_begin, name_); }
+    PhaseScope(Run& run, std::string name) : run_(run), name_(std::move(name)) {
+        run_.mark(MarkKind::phase_begin, name_);
+    }
     ~PhaseScope() { run_.mark(MarkKind::phase_end, name_); }
     PhaseScope(const PhaseScope&) = delete;
     PhaseScope& operator=(const PhaseScope&) = delete;
@@ -284,7 +295,9 @@ class PhaseScope {
 };
 class StageScope {
   public:
-    StageScope(Run& run, std::string name) : run_(run), name_(std::move(name)) { run_.mark(MarkKind::stage_begin, name_); }
+    StageScope(Run& run, std::string name) : run_(run), name_(std::move(name)) {
+        run_.mark(MarkKind::stage_begin, name_);
+    }
     ~StageScope() { run_.mark(MarkKind::stage_end, name_); }
     StageScope(const StageScope&) = delete;
     StageScope& operator=(const StageScope&) = delete;

@@ -15,7 +15,7 @@ struct Node;
 struct Storage {
     Run* run = nullptr;
     Bytes bytes = 0;
-    Slot slot = -1;        // -1: on the CPU, or empty; no events
+    Slot slot = -1;  // -1: on the CPU, or empty; no events
     std::int32_t refs = 0;
     std::uint16_t tag = 0;
     bool scratch = false;  // a kernel's or a library's, no tensor's
@@ -57,10 +57,12 @@ class Ref {
 using StorageRef = Ref<Storage>;
 using NodeRef = Ref<Node>;
 
-/// A tensor without data: a storage, a layout, and the tape node that made it. Copies share the storage, as Python names do.
+/// A tensor without data: a storage, a layout, and the tape node that made it. Copies share the storage, as Python
+/// names do.
 ///
-/// Lifetimes are the answer, so they follow Python: a name lives until it is rebound or its scope ends, and an op holds its
-/// arguments until it returns. Ops therefore take tensors by value; a temporary handed to an op dies when the op returns.
+/// Lifetimes are the answer, so they follow Python: a name lives until it is rebound or its scope ends, and an op holds
+/// its arguments until it returns. Ops therefore take tensors by value; a temporary handed to an op dies when the op
+/// returns.
 class Tensor {
   public:
     Tensor() = default;

@@ -26,7 +26,8 @@ struct Trainer {
     /// Whether the document is this trainer's own config.
     bool (*recognises)(const io::Document& document);
     /// Every complaint at once, or the job. Warnings and notes go to `notes` in either case.
-    expected<job::Job> (*resolve)(const io::Document& document, const profile::Catalogue& catalogue, Diagnostics& notes);
+    expected<job::Job> (*resolve)(const io::Document& document, const profile::Catalogue& catalogue,
+                                  Diagnostics& notes);
     /// Plays the job's phases in the trainer's own order into the run's trace.
     run::Facts (*play)(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run);
 };

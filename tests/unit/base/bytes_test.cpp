@@ -5,7 +5,12 @@
 using namespace vram;
 
 TEST_CASE("sizes read as people write them, and are written back with two decimals") {
-    struct Case { const char* why; const char* text; bool valid; Bytes bytes; };
+    struct Case {
+        const char* why;
+        const char* text;
+        bool valid;
+        Bytes bytes;
+    };
     for (const Case& c : {
              Case{"binary unit", "24GiB", true, 24 * GiB},
              Case{"a space before the unit", "1.5 MiB", true, 1572864},

@@ -8,7 +8,12 @@ using namespace vram;
 using namespace vram::io;
 
 TEST_CASE("the format is the name's, else what the text looks like") {
-    struct Case { std::string why; const char* name; const char* text; Format format; };
+    struct Case {
+        std::string why;
+        const char* name;
+        const char* text;
+        Format format;
+    };
     for (const Case& c : {
              Case{"yaml", "a.yaml", "{", Format::yaml},
              Case{"yml, any case", "A.YML", "", Format::yaml},

@@ -33,7 +33,9 @@ std::string ask(Fields& f, std::string_view getter, std::string_view key) {
     if (getter == "text") return one(f.text(key));
     if (getter == "word") return one(f.word(key));
     if (getter == "size") return one(f.size(key));
-    if (getter == "choice") return one(f.choice(key, methods).has_value() ? std::optional(f.choice(key, methods) == Method::lora) : std::nullopt);
+    if (getter == "choice")
+        return one(f.choice(key, methods).has_value() ? std::optional(f.choice(key, methods) == Method::lora)
+                                                      : std::nullopt);
     if (getter == "integers") return list(f.integers(key, {.min = 1}, {.min = 1, .max = 3}));
     if (getter == "integers or one") return list(f.integers(key, {.min = 1}, {.min = 1, .max = 3}, Single::is_a_list));
     if (getter == "numbers") return list(f.numbers(key));
@@ -46,7 +48,12 @@ std::string ask(Fields& f, std::string_view getter, std::string_view key) {
 }  // namespace
 
 TEST_CASE("what a getter takes") {
-    struct Case { std::string why; const char* getter; const char* written; const char* answer; };
+    struct Case {
+        std::string why;
+        const char* getter;
+        const char* written;
+        const char* answer;
+    };
     for (const Case& c : {
              Case{"a whole number", "integer", "4", "4"},
              Case{"the lower end", "integer", "1", "1"},
@@ -80,37 +87,60 @@ TEST_CASE("what a getter takes") {
 }
 
 TEST_CASE("what a getter refuses, and what it says") {
-    struct Case { std::string why; const char* getter; const char* written; Problem problem; const char* key; const char* text; };
+    struct Case {
+        std::string why;
+        const char* getter;
+        const char* written;
+        Problem problem;
+        const char* key;
+        const char* text;
+    };
     for (const Case& c : {
-             Case{"a text", "integer", "four", Problem::wrong_type, "k", "k must be a whole number, not the text \"four\""},
-             Case{"a quoted number", "integer", "'4'", Problem::wrong_type, "k", "k must be a whole number, not the text \"4\""},
+             Case{"a text", "integer", "four", Problem::wrong_type, "k",
+                  "k must be a whole number, not the text \"four\""},
+             Case{"a quoted number", "integer", "'4'", Problem::wrong_type, "k",
+                  "k must be a whole number, not the text \"4\""},
              Case{"a fraction", "integer", "4.5", Problem::wrong_type, "k", "k must be a whole number, not 4.5"},
-             Case{"a double that skips whole numbers", "integer", "1e300", Problem::wrong_type, "k", "k must be a whole number, not 1e300"},
+             Case{"a double that skips whole numbers", "integer", "1e300", Problem::wrong_type, "k",
+                  "k must be a whole number, not 1e300"},
              Case{"a map", "integer", "{a: 1}", Problem::wrong_type, "k", "k must be a whole number, not a map"},
              Case{"null", "integer", "null", Problem::wrong_type, "k", "k must be a whole number, not null"},
-             Case{"a boolean is no number", "integer", "yes", Problem::wrong_type, "k", "k must be a whole number, not yes"},
+             Case{"a boolean is no number", "integer", "yes", Problem::wrong_type, "k",
+                  "k must be a whole number, not yes"},
              Case{"too small", "integer", "0", Problem::out_of_range, "k", "k must be from 1 to 100, not 0"},
              Case{"too large", "integer", "101", Problem::out_of_range, "k", "k must be from 1 to 100, not 101"},
-             Case{"beyond 63 bits", "integer", "9223372036854775808", Problem::overflow, "k", "k exceeds 63 bits: 9223372036854775808"},
+             Case{"beyond 63 bits", "integer", "9223372036854775808", Problem::overflow, "k",
+                  "k exceeds 63 bits: 9223372036854775808"},
              Case{"a negative number", "number", "-0.5", Problem::out_of_range, "k", "k must be at least 0, not -0.5"},
              Case{"an infinite number", "number", ".inf", Problem::out_of_range, "k", "k must be finite, not .inf"},
              Case{"not a number", "number", ".nan", Problem::out_of_range, "k", "k must be finite, not .nan"},
-             Case{"a text for a number", "number", "fast", Problem::wrong_type, "k", "k must be a number, not the text \"fast\""},
+             Case{"a text for a number", "number", "fast", Problem::wrong_type, "k",
+                  "k must be a number, not the text \"fast\""},
              Case{"one is not true", "boolean", "1", Problem::wrong_type, "k", "k must be true or false, not 1"},
              Case{"a number for a text", "text", "8", Problem::wrong_type, "k", "k must be a text, not 8"},
-             Case{"a list for a word", "word", "[1]", Problem::wrong_type, "k", "k must be a word or a number, not a list"},
-             Case{"an unknown unit", "size", "24 gibi", Problem::bad_unit, "k", "k must be a size such as 24 GiB, not the text \"24 gibi\""},
+             Case{"a list for a word", "word", "[1]", Problem::wrong_type, "k",
+                  "k must be a word or a number, not a list"},
+             Case{"an unknown unit", "size", "24 gibi", Problem::bad_unit, "k",
+                  "k must be a size such as 24 GiB, not the text \"24 gibi\""},
              Case{"a negative size", "size", "-1", Problem::out_of_range, "k", "k must be at least 0, not -1"},
-             Case{"a boolean size", "size", "yes", Problem::wrong_type, "k", "k must be a size such as 24 GiB, not yes"},
-             Case{"an unknown word", "choice", "lorra", Problem::bad_value, "k", "k must be one of full, lora, lierla, not the text \"lorra\""},
-             Case{"another case", "choice", "LoRA", Problem::bad_value, "k", "k must be one of full, lora, lierla, not the text \"LoRA\""},
+             Case{"a boolean size", "size", "yes", Problem::wrong_type, "k",
+                  "k must be a size such as 24 GiB, not yes"},
+             Case{"an unknown word", "choice", "lorra", Problem::bad_value, "k",
+                  "k must be one of full, lora, lierla, not the text \"lorra\""},
+             Case{"another case", "choice", "LoRA", Problem::bad_value, "k",
+                  "k must be one of full, lora, lierla, not the text \"LoRA\""},
              Case{"no list", "integers", "1", Problem::wrong_type, "k", "k must be a list, not 1"},
-             Case{"an empty list", "integers", "[]", Problem::out_of_range, "k", "k must hold from 1 to 3 items, not 0"},
+             Case{"an empty list", "integers", "[]", Problem::out_of_range, "k",
+                  "k must hold from 1 to 3 items, not 0"},
              Case{"a long list", "texts", "[a, b, c]", Problem::out_of_range, "k", "k must hold 2 items, not 3"},
-             Case{"a wrong item", "integers", "[1, x]", Problem::wrong_type, "k[1]", "k[1] must be a whole number, not the text \"x\""},
-             Case{"an item out of range", "integers", "[1, 0]", Problem::out_of_range, "k[1]", "k[1] must be at least 1, not 0"},
-             Case{"neither one nor a list", "integers or one", "x", Problem::wrong_type, "k", "k must be a whole number, not the text \"x\""},
-             Case{"a text of 60 bytes and more is cut", "integer", "éééééééééééééééééééééééééééééééé", Problem::wrong_type, "k",
+             Case{"a wrong item", "integers", "[1, x]", Problem::wrong_type, "k[1]",
+                  "k[1] must be a whole number, not the text \"x\""},
+             Case{"an item out of range", "integers", "[1, 0]", Problem::out_of_range, "k[1]",
+                  "k[1] must be at least 1, not 0"},
+             Case{"neither one nor a list", "integers or one", "x", Problem::wrong_type, "k",
+                  "k must be a whole number, not the text \"x\""},
+             Case{"a text of 60 bytes and more is cut", "integer", "éééééééééééééééééééééééééééééééé",
+                  Problem::wrong_type, "k",
                   "k must be a whole number, not the text \"éééééééééééééééééééééééééééééé…\""},
          }) {
         CAPTURE(c.why);
@@ -171,8 +201,13 @@ TEST_CASE("unknown keys are named with the nearest known one") {
     train.finish(Severity::warning);
     job.finish();
     REQUIRE(complaints.size() == 2);
-    CHECK(complaints[0] == Diagnostic{Severity::warning, Problem::unknown_key, {"job.yaml", 2, 3}, "train.gradient_checkpoint", "true",
-                                      "gradient_checkpointing", "unknown option train.gradient_checkpoint"});
+    CHECK(complaints[0] == Diagnostic{Severity::warning,
+                                      Problem::unknown_key,
+                                      {"job.yaml", 2, 3},
+                                      "train.gradient_checkpoint",
+                                      "true",
+                                      "gradient_checkpointing",
+                                      "unknown option train.gradient_checkpoint"});
     CHECK(to_text(complaints[0]) ==
           "job.yaml:2:3: warning: unknown option train.gradient_checkpoint; did you mean gradient_checkpointing?");
     CHECK(complaints[1].nearest.empty());
@@ -214,7 +249,8 @@ TEST_CASE("null is absent if asked, in inner maps too") {
 }
 
 TEST_CASE("lists of lists and of maps carry their index in the key") {
-    const Document document = document_of("data:\n  buckets: [[1024, 768], [512, 512, 33], [0, x]]\n  sets: [{n: 1}, {n: y, o: 2}, 3]\n");
+    const Document document =
+        document_of("data:\n  buckets: [[1024, 768], [512, 512, 33], [0, x]]\n  sets: [{n: 1}, {n: y, o: 2}, 3]\n");
     Diagnostics complaints;
     Fields job(document, complaints);
     Fields data = job.map("data");

@@ -42,19 +42,27 @@ TEST_CASE("a file is read whole, and read as what its name says") {
 TEST_CASE("what cannot be read is refused, and nothing waits") {
     const TemporaryFolder folder;
     folder.write("job.yaml", "a: 1");
-    struct Case { std::string why; std::string path; Problem problem; std::string text; std::string nearest; };
+    struct Case {
+        std::string why;
+        std::string path;
+        Problem problem;
+        std::string text;
+        std::string nearest;
+    };
     std::vector<Case> cases = {
         {"a typo", folder.path("job.yml"), Problem::file_not_found, "there is no such file", folder.path("job.yaml")},
         {"nothing like it", folder.path("quite_another.json"), Problem::file_not_found, "there is no such file", ""},
         {"no such folder", folder.path("no/job.yaml"), Problem::file_not_found, "there is no such file", ""},
         {"a folder", folder.path(""), Problem::file_not_found, "this is a folder, not a file", ""},
         {"no name", "", Problem::file_not_found, "no file is named", ""},
-        {"a NUL in the name", folder.path(std::string("job.yaml\0x", 10)), Problem::file_not_found, "a file's name holds no NUL", ""},
+        {"a NUL in the name", folder.path(std::string("job.yaml\0x", 10)), Problem::file_not_found,
+         "a file's name holds no NUL", ""},
         {"too large", folder.path("job.yaml"), Problem::file_too_large, "larger than 3 B", ""},
     };
 #if defined(__unix__) || defined(__APPLE__)
     REQUIRE(::mkfifo(folder.path("fifo").c_str(), 0600) == 0);
-    cases.push_back({"a pipe that nobody writes to", folder.path("fifo"), Problem::file_not_found, "this is no regular file", ""});
+    cases.push_back(
+        {"a pipe that nobody writes to", folder.path("fifo"), Problem::file_not_found, "this is no regular file", ""});
     cases.push_back({"a device without an end", "/dev/zero", Problem::file_not_found, "this is no regular file", ""});
     REQUIRE(::symlink(folder.path("loop").c_str(), folder.path("loop").c_str()) == 0);
 #endif

@@ -8,9 +8,14 @@ using namespace vram;
 using namespace vram::io;
 
 TEST_CASE("JSON documents") {
-    struct Case { std::string why; const char* text; const char* value; };
+    struct Case {
+        std::string why;
+        const char* text;
+        const char* value;
+    };
     for (const Case& c : {
-             Case{"all kinds", R"({"a": [1, -2.5e3, "x", true, false, null, {}]})", "{a: [1, -2500.0, \"x\", true, false, null, {}]}"},
+             Case{"all kinds", R"({"a": [1, -2.5e3, "x", true, false, null, {}]})",
+                  "{a: [1, -2500.0, \"x\", true, false, null, {}]}"},
              Case{"a scalar alone", " 4 ", "4"},
              Case{"escapes", R"(["\u00e9\ud83d\ude00\n\"\/"])", "[\"é😀\n\"/\"]"},
              Case{"tabs between", "{\t\"a\"\t:\t1\t}", "{a: 1}"},
@@ -28,7 +33,11 @@ TEST_CASE("JSON documents") {
 }
 
 TEST_CASE("what is not JSON is refused with its place") {
-    struct Case { std::string why; std::string text; const char* complaint; };
+    struct Case {
+        std::string why;
+        std::string text;
+        const char* complaint;
+    };
     for (const Case& c : {
              Case{"nothing", " \n", "empty_file 0:0"},
              Case{"an open bracket", "{\"a\": 1", "syntax 1:8"},
@@ -45,7 +54,13 @@ TEST_CASE("what is not JSON is refused with its place") {
              Case{"a NUL", std::string("[1\0]", 4), "bad_encoding 1:3"},
              Case{"Latin-1", "[\"\xE9\"]", "bad_encoding 1:3"},
              Case{"deep", std::string(1'000'000, '['), "too_deep 1:65"},
-             Case{"deep maps", [] { std::string s; for (int i = 0; i < 100; ++i) s += "{\"\":"; return s; }(), "too_deep 1:257"},
+             Case{"deep maps",
+                  [] {
+                      std::string s;
+                      for (int i = 0; i < 100; ++i) s += "{\"\":";
+                      return s;
+                  }(),
+                  "too_deep 1:257"},
          }) {
         CAPTURE(c.why);
         CHECK(reading(c.text, Format::json) == c.complaint);
@@ -59,7 +74,8 @@ TEST_CASE("a JSON complaint says what was found and what was due") {
     CHECK(complaint.place.file == "c.json");
     CHECK(complaint.place.line == 2);
     CHECK(complaint.found == "tru");
-    CHECK(complaint.text == "not JSON: syntax error while parsing value - invalid literal; last read: '\"a\": tru<U+000A>'");
+    CHECK(complaint.text ==
+          "not JSON: syntax error while parsing value - invalid literal; last read: '\"a\": tru<U+000A>'");
 }
 
 TEST_CASE("JSON keys written twice are seen") {
@@ -70,7 +86,8 @@ TEST_CASE("JSON keys written twice are seen") {
 }
 
 TEST_CASE("a JSON span is exactly what stands in the file") {
-    const std::string text = "// \"c\"\n{ \"k\\\"1\" : [ 1 ,-2.50e1/* ] */, \"é \\\\\" ] ,\n\"m\":{ \"t\":true}, \"n\":null }";
+    const std::string text =
+        "// \"c\"\n{ \"k\\\"1\" : [ 1 ,-2.50e1/* ] */, \"é \\\\\" ] ,\n\"m\":{ \"t\":true}, \"n\":null }";
     const expected<Document> document = read(text, "f", Format::jsonc);
     REQUIRE(document);
     const Node& root = document->root;

@@ -8,11 +8,17 @@ using namespace vram;
 using namespace vram::io;
 
 TEST_CASE("--set overrides what stands at a dotted path") {
-    struct Case { std::string why; const char* path; const char* value; const char* root; };
+    struct Case {
+        std::string why;
+        const char* path;
+        const char* value;
+        const char* root;
+    };
     for (const Case& c : {
              Case{"a value", "a.b", "4", "{a: {b: 4, c: 2}, l: [1, {k: 2}], n: null, s: \"x\"}"},
              Case{"a new key", "a.d", "yes", "{a: {b: 1, c: 2, d: true}, l: [1, {k: 2}], n: null, s: \"x\"}"},
-             Case{"maps on the way", "x.y.z", "bf16", "{a: {b: 1, c: 2}, l: [1, {k: 2}], n: null, s: \"x\", x: {y: {z: \"bf16\"}}}"},
+             Case{"maps on the way", "x.y.z", "bf16",
+                  "{a: {b: 1, c: 2}, l: [1, {k: 2}], n: null, s: \"x\", x: {y: {z: \"bf16\"}}}"},
              Case{"a null becomes a map", "n.k", "1e-4", "{a: {b: 1, c: 2}, l: [1, {k: 2}], n: {k: 1e-04}, s: \"x\"}"},
              Case{"flow list", "a", "[[1024,1024,1]]", "{a: [[1024, 1024, 1]], l: [1, {k: 2}], n: null, s: \"x\"}"},
              Case{"flow map", "a", "{q: 1}", "{a: {q: 1}, l: [1, {k: 2}], n: null, s: \"x\"}"},
@@ -37,7 +43,12 @@ TEST_CASE("--set overrides what stands at a dotted path") {
 }
 
 TEST_CASE("--set that cannot be done changes nothing and says why") {
-    struct Case { std::string why; const char* path; const char* value; Problem problem; };
+    struct Case {
+        std::string why;
+        const char* path;
+        const char* value;
+        Problem problem;
+    };
     for (const Case& c : {
              Case{"no path", "", "1", Problem::unknown_option},
              Case{"an empty part", "a..b", "1", Problem::unknown_option},
@@ -47,7 +58,8 @@ TEST_CASE("--set that cannot be done changes nothing and says why") {
              Case{"a negative one", "l[-1]", "1", Problem::unknown_option},
              Case{"a number beyond all", "l[99999999999999999999]", "1", Problem::unknown_option},
              Case{"a key behind a bracket without a dot", "l[0]k", "1", Problem::unknown_option},
-             Case{"a path of very many parts", "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a", "1",
+             Case{"a path of very many parts",
+                  "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a", "1",
                   Problem::unknown_option},
              Case{"a scalar on the way", "s.k", "1", Problem::wrong_type},
              Case{"a list on the way", "l.k", "1", Problem::wrong_type},

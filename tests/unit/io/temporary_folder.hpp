@@ -15,7 +15,8 @@ class TemporaryFolder {
     TemporaryFolder() {
         static std::atomic<int> count{0};
         const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-        root_ = std::filesystem::temp_directory_path() / ("vram_test_" + std::to_string(now) + "_" + std::to_string(count++));
+        root_ = std::filesystem::temp_directory_path() /
+                ("vram_test_" + std::to_string(now) + "_" + std::to_string(count++));
         std::filesystem::create_directory(root_);
     }
     TemporaryFolder(const TemporaryFolder&) = delete;

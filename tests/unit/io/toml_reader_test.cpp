@@ -8,18 +8,28 @@ using namespace vram;
 using namespace vram::io;
 
 TEST_CASE("TOML documents, in the file's order") {
-    struct Case { std::string why; const char* text; const char* value; };
+    struct Case {
+        std::string why;
+        const char* text;
+        const char* value;
+    };
     for (const Case& c : {
-             Case{"all kinds", "z = 1\na = 2.5\nt = true\ns = 'x'\nl = [1, \"y\"]", "{z: 1, a: 2.5, t: true, s: \"x\", l: [1, \"y\"]}"},
+             Case{"all kinds", "z = 1\na = 2.5\nt = true\ns = 'x'\nl = [1, \"y\"]",
+                  "{z: 1, a: 2.5, t: true, s: \"x\", l: [1, \"y\"]}"},
              Case{"sections", "[b]\nk = 1\n[a.c]\nk = 2", "{b: {k: 1}, a: {c: {k: 2}}}"},
              Case{"dotted keys", "a.b.c = 1\na.b.d = 2", "{a: {b: {c: 1, d: 2}}}"},
-             Case{"lists of tables", "[[d]]\nk = 1\n[[d]]\nk = 2\n[[d.s]]\nj = 3", "{d: [{k: 1}, {k: 2, s: [{j: 3}]}]}"},
+             Case{"lists of tables", "[[d]]\nk = 1\n[[d]]\nk = 2\n[[d.s]]\nj = 3",
+                  "{d: [{k: 1}, {k: 2, s: [{j: 3}]}]}"},
              Case{"inline tables", "a = {z = 1, b.c = 2}", "{a: {z: 1, b: {c: 2}}}"},
-             Case{"other bases and underscores", "a = 0x10\nb = 0o10\nc = 0b11\nd = 1_000", "{a: 16, b: 8, c: 3, d: 1000}"},
+             Case{"other bases and underscores", "a = 0x10\nb = 0o10\nc = 0b11\nd = 1_000",
+                  "{a: 16, b: 8, c: 3, d: 1000}"},
              Case{"exponents", "lr = 1e-4", "{lr: 1e-04}"},
              Case{"infinite", "a = inf", "{a: inf}"},
              Case{"dates are text", "d = 1979-05-27 07:32:00", "{d: \"1979-05-27 07:32:00\"}"},
-             Case{"byte order mark and CRLF", "\xEF\xBB\xBF" "a = 1\r\n[b]\r\nc = 2\r\n", "{a: 1, b: {c: 2}}"},
+             Case{"byte order mark and CRLF",
+                  "\xEF\xBB\xBF"
+                  "a = 1\r\n[b]\r\nc = 2\r\n",
+                  "{a: 1, b: {c: 2}}"},
              Case{"nothing is an empty map", "", "{}"},
              Case{"only a comment", "# c", "{}"},
          }) {
@@ -29,8 +39,16 @@ TEST_CASE("TOML documents, in the file's order") {
 }
 
 TEST_CASE("what is not TOML is refused with its place") {
-    struct Case { std::string why; std::string text; const char* complaint; };
-    const auto repeat = [](int n, std::string_view what) { std::string s; while (n-- > 0) s += what; return s; };
+    struct Case {
+        std::string why;
+        std::string text;
+        const char* complaint;
+    };
+    const auto repeat = [](int n, std::string_view what) {
+        std::string s;
+        while (n-- > 0) s += what;
+        return s;
+    };
     for (const Case& c : {
              Case{"no value", "a = 1\nb =\n", "syntax 2:4"},
              Case{"a word without quotes", "a = adamw", "syntax 1:5"},
@@ -54,22 +72,31 @@ TEST_CASE("what is not TOML is refused with its place") {
 
 TEST_CASE("no letter is taken for a blank, of which toml++ 3.3 is not sure") {
     const auto is_blank = [](std::uint32_t c) {  // Unicode's, which TOML does not allow outside of texts either
-        return c == 0x85 || c == 0xA0 || c == 0x1680 || c == 0x180E || (c >= 0x2000 && c <= 0x200B) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-               c == 0x205F || c == 0x2060 || c == 0x3000 || c == 0xFEFF;
+        return c == 0x85 || c == 0xA0 || c == 0x1680 || c == 0x180E || (c >= 0x2000 && c <= 0x200B) || c == 0x2028 ||
+               c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x2060 || c == 0x3000 || c == 0xFEFF;
     };
     for (std::uint32_t c = 0x80; c < 0x3100; ++c) {
         if (is_blank(c)) continue;
         std::string letter;
-        if (c >= 0x800) letter = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3F)), static_cast<char>(0x80 | (c & 0x3F))};
-        else letter = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+        if (c >= 0x800)
+            letter = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3F)),
+                      static_cast<char>(0x80 | (c & 0x3F))};
+        else
+            letter = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
         CAPTURE(c);
         CHECK(reading("a = 1 " + letter, Format::toml).starts_with("syntax"));
-        CHECK(reading("a = \"\"\"x\\\n " + letter + " y\"\"\" # " + letter, Format::toml) == "{a: \"x" + letter + " y\"}");
+        CHECK(reading("a = \"\"\"x\\\n " + letter + " y\"\"\" # " + letter, Format::toml) ==
+              "{a: \"x" + letter + " y\"}");
     }
 }
 
 TEST_CASE("a TOML span is exactly what stands in the file") {
-    struct Case { std::string why; const char* text; const char* path; const char* slice; };
+    struct Case {
+        std::string why;
+        const char* text;
+        const char* path;
+        const char* slice;
+    };
     for (const Case& c : {
              Case{"a number", "a = 1_0 # c", "a", "1_0"},
              Case{"behind letters of two bytes", "\"é\" = \"ü\" # c", "é", "\"ü\""},
@@ -81,7 +108,10 @@ TEST_CASE("a TOML span is exactly what stands in the file") {
              Case{"a dotted key's value", "a.b.c = 1.5", "a.b.c", "1.5"},
              Case{"a section", "[s]\nk = 1\nl = [2]\n\n[t]\n", "s", "[s]\nk = 1\nl = [2]"},
              Case{"a date with a blank", "d = 1979-05-27 07:32:00 # c", "d", "1979-05-27 07:32:00"},
-             Case{"behind a byte order mark", "\xEF\xBB\xBF" "a = 1", "a", "1"},
+             Case{"behind a byte order mark",
+                  "\xEF\xBB\xBF"
+                  "a = 1",
+                  "a", "1"},
              Case{"CRLF", "b = 2\r\na = 'x'\r\n", "a", "'x'"},
              Case{"in a list of tables", "[[d]]\nk = 1\n[[d]]\nk = 'z'", "d[1].k", "'z'"},
          }) {

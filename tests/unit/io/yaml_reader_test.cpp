@@ -6,7 +6,11 @@ using namespace vram;
 using namespace vram::io;
 
 TEST_CASE("plain YAML scalars read as PyYAML reads them") {
-    struct Case { std::string why; const char* text; const char* value; };
+    struct Case {
+        std::string why;
+        const char* text;
+        const char* value;
+    };
     for (const Case& c : {
              Case{"a whole number", "4", "4"},
              Case{"signed", "-4", "-4"},
@@ -67,7 +71,11 @@ TEST_CASE("plain YAML scalars read as PyYAML reads them") {
 }
 
 TEST_CASE("YAML documents") {
-    struct Case { std::string why; const char* text; const char* value; };
+    struct Case {
+        std::string why;
+        const char* text;
+        const char* value;
+    };
     for (const Case& c : {
              Case{"block maps and lists", "a:\n  b: 1\n  c:\n    - 2\n    - x: 3\n", "{a: {b: 1, c: [2, {x: 3}]}}"},
              Case{"a list no deeper than its key", "a:\n- 1\n- 2\nb: 3", "{a: [1, 2], b: 3}"},
@@ -77,13 +85,17 @@ TEST_CASE("YAML documents") {
              Case{"no value", "a:\nb: 1", "{a: null, b: 1}"},
              Case{"no value before a key that is called null", "a:\nnull: 1", "{a: null, null: 1}"},
              Case{"folded and literal", "a: >\n  x\n  y\nb: |\n  x\n  y\n", "{a: \"x y\n\", b: \"x\ny\n\"}"},
-             Case{"byte order mark", "\xEF\xBB\xBF" "a: 1", "{a: 1}"},
+             Case{"byte order mark",
+                  "\xEF\xBB\xBF"
+                  "a: 1",
+                  "{a: 1}"},
              Case{"CRLF", "a: 1\r\nb:\r\n  - 2\r\n", "{a: 1, b: [2]}"},
              Case{"a start and an end", "---\na: 1\n...\n", "{a: 1}"},
              Case{"a verbatim tag", "a: !<tag:yaml.org,2002:str> 4", "{a: \"4\"}"},
              Case{"a tag and an anchor in a flow, with nothing behind them", "[!!str , &x , 1]", "[\"\", null, 1]"},
              Case{"alias", "a: &x [1]\nb: *x", "{a: [1], b: [1]}"},
-             Case{"merge key: the map's own keys win", "d: &d {a: 1, b: 2}\ne:\n  <<: *d\n  b: 3", "{d: {a: 1, b: 2}, e: {b: 3, a: 1}}"},
+             Case{"merge key: the map's own keys win", "d: &d {a: 1, b: 2}\ne:\n  <<: *d\n  b: 3",
+                  "{d: {a: 1, b: 2}, e: {b: 3, a: 1}}"},
              Case{"merge of two: the first wins", "x: &x {a: 1}\ny: &y {a: 2, b: 3}\nz: {<<: [*x, *y]}",
                   "{x: {a: 1}, y: {a: 2, b: 3}, z: {a: 1, b: 3}}"},
              Case{"a quoted << is a key", "a: {\"<<\": 1}", "{a: {<<: 1}}"},
@@ -100,7 +112,11 @@ TEST_CASE("YAML documents") {
 }
 
 TEST_CASE("what is not YAML is refused with its place") {
-    struct Case { std::string why; std::string text; const char* complaint; };
+    struct Case {
+        std::string why;
+        std::string text;
+        const char* complaint;
+    };
     for (const Case& c : {
              Case{"nothing", "", "empty_file 0:0"},
              Case{"only comments", "# a\n\n  # b", "empty_file 0:0"},
@@ -117,19 +133,35 @@ TEST_CASE("what is not YAML is refused with its place") {
              Case{"a tag that does not go with the value", "a: !!int x", "syntax 1:10"},
              Case{"a tag that runs into its value", "a: !\xC3\xA9 4", "syntax 1:4"},
              Case{"an anchor that runs into its value", "a: &x[1]", "syntax 1:6"},
-             Case{"two byte order marks", "\xEF\xBB\xBF\xEF\xBB\xBF" "a: 1", "bad_encoding 1:1"},
+             Case{"two byte order marks",
+                  "\xEF\xBB\xBF\xEF\xBB\xBF"
+                  "a: 1",
+                  "bad_encoding 1:1"},
              Case{"a merge key of a number", "a:\n  <<: 3", "wrong_type 2:7"},
              Case{"NUL", std::string("a: 1\0", 5), "bad_encoding 1:5"},
-             Case{"byte 4, which yaml-cpp takes for the end", "a: 1\n\x04" "b: 2", "bad_encoding 2:1"},
+             Case{"byte 4, which yaml-cpp takes for the end",
+                  "a: 1\n\x04"
+                  "b: 2",
+                  "bad_encoding 2:1"},
              Case{"Latin-1", "a: \xE9", "bad_encoding 1:4"},
              Case{"an overlong slash", "a: \xC0\xAF", "bad_encoding 1:4"},
              Case{"a surrogate", "a: \xED\xA0\x80", "bad_encoding 1:4"},
              Case{"half a character", "a: \xE2\x82", "bad_encoding 1:4"},
-             Case{"UTF-16", std::string("\xFF\xFE" "a\0", 4), "bad_encoding 1:1"},
+             Case{"UTF-16",
+                  std::string("\xFF\xFE"
+                              "a\0",
+                              4),
+                  "bad_encoding 1:1"},
              Case{"an old Mac's line ends", "a: 1\rb: 2", "syntax 1:5"},
              Case{"deep flow", std::string(100, '[') + std::string(100, ']'), "too_deep 1:65"},
              Case{"deep flow without an end: yaml-cpp looks for that first", std::string(100'000, '['), "syntax 1:1"},
-             Case{"deep blocks", [] { std::string s; for (int i = 0; i < 100; ++i) s += "- "; return s; }(), "too_deep 1:129"},
+             Case{"deep blocks",
+                  [] {
+                      std::string s;
+                      for (int i = 0; i < 100; ++i) s += "- ";
+                      return s;
+                  }(),
+                  "too_deep 1:129"},
          }) {
         CAPTURE(c.why);
         CHECK(reading(c.text, Format::yaml) == c.complaint);
@@ -172,7 +204,12 @@ TEST_CASE("a key written twice is a warning where the second stands") {
 }
 
 TEST_CASE("a YAML span is exactly what stands in the file") {
-    struct Case { std::string why; const char* text; const char* path; const char* slice; };
+    struct Case {
+        std::string why;
+        const char* text;
+        const char* path;
+        const char* slice;
+    };
     for (const Case& c : {
              Case{"plain", "a: 1 # one\nb: 2", "a", "1"},
              Case{"spaces inside", "a: two  words   # c", "a", "two  words"},
@@ -189,7 +226,10 @@ TEST_CASE("a YAML span is exactly what stands in the file") {
              Case{"a comment ends a block", "a: |\n  x\n# c\nb: 1", "a", "|\n  x"},
              Case{"block with CRLF", "a: |\r\n  x\r\n  y\r\nb: 1", "a", "|\r\n  x\r\n  y"},
              Case{"behind letters of two bytes", "é: ü # c", "é", "ü"},
-             Case{"behind a byte order mark", "\xEF\xBB\xBF" "a: 1", "a", "1"},
+             Case{"behind a byte order mark",
+                  "\xEF\xBB\xBF"
+                  "a: 1",
+                  "a", "1"},
              Case{"CRLF", "a: 1\r\nb: x y\r\n", "b", "x y"},
              Case{"null", "a: ~", "a", "~"},
              Case{"a null that is not there", "a: # c\nb: 1", "a", ""},
@@ -213,7 +253,12 @@ TEST_CASE("a YAML span is exactly what stands in the file") {
 }
 
 TEST_CASE("a null that is not there has its place behind the sign it belongs to") {
-    struct Case { std::string why; const char* text; const char* path; std::int64_t offset; };
+    struct Case {
+        std::string why;
+        const char* text;
+        const char* path;
+        std::int64_t offset;
+    };
     for (const Case& c : {
              Case{"the colon", "a: # c\nb: 1", "a", 2},
              Case{"the last colon", "a: 1\nb:", "b", 7},

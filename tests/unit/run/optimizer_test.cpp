@@ -16,7 +16,9 @@ TEST_CASE("AdamW takes groups of a dtype in the reverse of their first appearanc
     };
     for (const Case& c : {
              Case{"one dtype: in order", {Dtype::bf16, Dtype::bf16}, {200, 400}},
-             Case{"Wan: scale_shift_table is fp32 and first, so bf16 goes first", {Dtype::f32, Dtype::bf16, Dtype::f32}, {400, 400, 1200}},
+             Case{"Wan: scale_shift_table is fp32 and first, so bf16 goes first",
+                  {Dtype::f32, Dtype::bf16, Dtype::f32},
+                  {400, 400, 1200}},
              Case{"bf16 first: fp32 goes first", {Dtype::bf16, Dtype::f32}, {800, 200}},
          }) {
         CAPTURE(c.why);

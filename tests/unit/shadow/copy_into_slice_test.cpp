@@ -24,13 +24,21 @@ TEST_CASE("backward of writes into slices allocates what torch's CopySlices does
         bool first_trains, second_trains;
         std::vector<Bytes> backward;
     };
-    // By write, the last first: the whole (128 B), its slice (64 B), zeros for what lay there before (64 B), the value's dtype.
+    // By write, the last first: the whole (128 B), its slice (64 B), zeros for what lay there before (64 B), the
+    // value's dtype.
     for (const Case& c : {
-             Case{"fp32 into bf16: each slice is cast; nothing lay there before the first write", Dtype::f32, true, true,
+             Case{"fp32 into bf16: each slice is cast; nothing lay there before the first write",
+                  Dtype::f32,
+                  true,
+                  true,
                   {128, 64, 64, 128, 128, 64, 128}},
              Case{"bf16 into bf16: the slice itself is the gradient", Dtype::bf16, true, true, {128, 64, 64, 128, 64}},
              Case{"only the second trains: one node", Dtype::f32, false, true, {128, 64, 128}},
-             Case{"only the first trains: the second passes zeros on", Dtype::f32, true, false, {128, 64, 64, 128, 64, 128}},
+             Case{"only the first trains: the second passes zeros on",
+                  Dtype::f32,
+                  true,
+                  false,
+                  {128, 64, 64, 128, 64, 128}},
          }) {
         CAPTURE(c.why);
         Kernels kernels;

@@ -36,7 +36,9 @@ struct Overflow : std::overflow_error {
     return (value + step - 1) / step * step;
 }
 /// Quotient rounded up; value >= 0, step > 0.
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t step) { return (value + step - 1) / step; }
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t step) {
+    return (value + step - 1) / step;
+}
 
 /// "23.52 GiB", "512 B": two decimals from KiB on, sign kept. For people; files carry bytes.
 [[nodiscard]] std::string to_text(Bytes bytes);

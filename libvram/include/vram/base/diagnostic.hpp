@@ -39,9 +39,9 @@ enum class Problem : std::uint8_t {
     unknown_model,
     unknown_gpu,
     unknown_trainer,
-    unknown_option,    // of the command line
-    not_a_job,         // no vramest job and no trainer's file that we know
-    no_data,           // a dataset folder without one readable image
+    unknown_option,  // of the command line
+    not_a_job,       // no vramest job and no trainer's file that we know
+    no_data,         // a dataset folder without one readable image
 };
 
 [[nodiscard]] std::string_view to_text(Problem problem);
@@ -65,8 +65,8 @@ using Diagnostics = std::vector<Diagnostic>;
 
 [[nodiscard]] bool has_errors(const Diagnostics& diagnostics);
 
-/// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours; case ignored), if that is at
-/// most a third of the longer word's length; else empty. Ties: the first.
+/// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours; case ignored), if that
+/// is at most a third of the longer word's length; else empty. Ties: the first.
 [[nodiscard]] std::string nearest(std::string_view word, std::span<const std::string_view> candidates);
 [[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 

@@ -30,7 +30,8 @@ enum class Dtype : std::uint8_t { f32, bf16, f16, f8, f64, i64, i32, i16, i8, u8
 }
 
 [[nodiscard]] constexpr bool is_floating(Dtype dtype) {
-    return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::f8 || dtype == Dtype::f64;
+    return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::f8 ||
+           dtype == Dtype::f64;
 }
 [[nodiscard]] constexpr bool is_complex(Dtype dtype) { return dtype == Dtype::complex64 || dtype == Dtype::complex128; }
 

@@ -16,8 +16,8 @@ struct Unexpected {
 template <class T>
 class [[nodiscard]] expected {
   public:
-    expected(T value) : content_(std::move(value)) {}                     // NOLINT: reads as the value
-    expected(Unexpected failure) : content_(std::move(failure)) {}        // NOLINT
+    expected(T value) : content_(std::move(value)) {}               // NOLINT: reads as the value
+    expected(Unexpected failure) : content_(std::move(failure)) {}  // NOLINT
     [[nodiscard]] bool has_value() const noexcept { return content_.index() == 0; }
     explicit operator bool() const noexcept { return has_value(); }
     [[nodiscard]] T& operator*() & { return std::get<0>(content_); }

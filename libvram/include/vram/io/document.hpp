@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "vram/base/diagnostic.hpp"
 #include "vram/base/bytes.hpp"
+#include "vram/base/diagnostic.hpp"
 #include "vram/base/expected.hpp"
 
 namespace vram::io {
@@ -46,7 +46,7 @@ struct Node {
     Span span{};
     Origin origin = Origin::code;
     bool beyond_int64 = false;  // a whole number too large for `integer`: `value` is a double near it
-    std::string written{};      // a plain scalar that is not text, as written: "2.10", "1e-4", "0x10", "yes"; else empty
+    std::string written{};  // a plain scalar that is not text, as written: "2.10", "1e-4", "0x10", "yes"; else empty
 
     [[nodiscard]] Kind kind() const noexcept { return static_cast<Kind>(value.index()); }
     [[nodiscard]] bool is(Kind k) const noexcept { return kind() == k; }
@@ -71,8 +71,8 @@ struct Node {
 };
 
 struct Member {
-    std::string key;   // without quotes; keys that are numbers or booleans stay as written
-    Span key_span{};   // with quotes
+    std::string key;  // without quotes; keys that are numbers or booleans stay as written
+    Span key_span{};  // with quotes
     Node value{};
 };
 
@@ -104,10 +104,10 @@ struct Document {
 
 /// What a reader accepts. Past a limit it stops with a Diagnostic, having used memory in proportion to the limit.
 struct Limits {
-    Bytes bytes = 16 * MiB; // file_too_large
-    std::int32_t depth = 64;          // too_deep: lists and maps in one another
-    std::int64_t nodes = 200'000;     // file_too_large: keys are not counted
-    std::int64_t aliased = 200'000;   // too_many_aliases: nodes copied for YAML anchors, aliases and merge keys
+    Bytes bytes = 16 * MiB;          // file_too_large
+    std::int32_t depth = 64;         // too_deep: lists and maps in one another
+    std::int64_t nodes = 200'000;    // file_too_large: keys are not counted
+    std::int64_t aliased = 200'000;  // too_many_aliases: nodes copied for YAML anchors, aliases and merge keys
 };
 
 /// Reads one document. A byte order mark and CRLF are accepted.

@@ -60,7 +60,8 @@ class Fields {
     /// The document's root; anything but a map there is wrong_type.
     Fields(const Document& document, Diagnostics& complaints, Nulls nulls = Nulls::complain);
     /// Any node of the document; `path` is its dotted key.
-    Fields(const Document& document, const Node& node, std::string path, Diagnostics& complaints, Nulls nulls = Nulls::complain);
+    Fields(const Document& document, const Node& node, std::string path, Diagnostics& complaints,
+           Nulls nulls = Nulls::complain);
 
     /// Is the key there, whatever its value? It counts as known from then on, as with every getter.
     [[nodiscard]] bool has(std::string_view key);
@@ -115,15 +116,17 @@ class Fields {
     }
 
     /// Lists of one type; nothing if absent or if any item is wrong (each wrong item has its complaint).
-    [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view key, IntegerRange range = {}, Length length = {},
+    [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view key, IntegerRange range = {},
+                                                                    Length length = {},
                                                                     Single single = Single::refused);
-    [[nodiscard]] std::optional<std::vector<double>> numbers(std::string_view key, NumberRange range = {}, Length length = {},
-                                                             Single single = Single::refused);
+    [[nodiscard]] std::optional<std::vector<double>> numbers(std::string_view key, NumberRange range = {},
+                                                             Length length = {}, Single single = Single::refused);
     [[nodiscard]] std::optional<std::vector<std::string>> texts(std::string_view key, Length length = {},
                                                                 Single single = Single::refused);
     /// [[1024, 768], [512, 512, 33]]: `inner` is the length of each.
-    [[nodiscard]] std::optional<std::vector<std::vector<std::int64_t>>> integer_lists(std::string_view key, IntegerRange range,
-                                                                                      Length inner, Length outer = {});
+    [[nodiscard]] std::optional<std::vector<std::vector<std::int64_t>>> integer_lists(std::string_view key,
+                                                                                      IntegerRange range, Length inner,
+                                                                                      Length outer = {});
 
     /// A map of its own; absent: one without any key, whose required keys are then missing.
     [[nodiscard]] Fields map(std::string_view key);
@@ -139,7 +142,8 @@ class Fields {
     void finish(Severity severity = Severity::error);
 
     /// A complaint of the caller's own about a key's value, or the map if the key is absent.
-    void complain(std::string_view key, Problem problem, std::string text, std::string nearest = {}, Severity severity = Severity::error);
+    void complain(std::string_view key, Problem problem, std::string text, std::string nearest = {},
+                  Severity severity = Severity::error);
 
     [[nodiscard]] bool is_absent() const { return node_ == nullptr; }
     [[nodiscard]] const std::string& path() const { return path_; }
@@ -155,13 +159,15 @@ class Fields {
         for (const Choice<T>& choice : table) out.push_back(choice.word);
         return out;
     }
-    [[nodiscard]] const Node* present(std::string_view key);  // known from now on; null if absent or a null that counts so
+    [[nodiscard]] const Node* present(
+        std::string_view key);  // known from now on; null if absent or a null that counts so
     [[nodiscard]] std::optional<std::size_t> word_of(std::string_view key, std::span<const std::string_view> words);
     [[nodiscard]] std::optional<std::int64_t> as_integer(const Node& node, const std::string& path, IntegerRange range);
     [[nodiscard]] std::optional<double> as_number(const Node& node, const std::string& path, NumberRange range);
     [[nodiscard]] const List* as_list(const Node& node, const std::string& path, Length length);
     void wrong_type(const Node& node, const std::string& path, std::string_view due);
-    void complain(const Node& node, const std::string& path, Problem problem, std::string text, std::string nearest = {});
+    void complain(const Node& node, const std::string& path, Problem problem, std::string text,
+                  std::string nearest = {});
 
     const Document* document_;
     Diagnostics* complaints_;

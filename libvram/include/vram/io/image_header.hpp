@@ -21,9 +21,9 @@ struct ImageSize {
 /// Reads a PNG's, JPEG's or WebP's size out of its header, by what the file starts with and not by its name. Pixels are
 /// never decoded, and at most a few hundred small reads are made, however large or broken the file is.
 ///
-/// The orientation is that of EXIF: a JPEG's first APP1 "Exif" segment before its frame header, a PNG's eXIf chunk before
-/// its image data, a WebP's EXIF chunk where VP8X announces one. One that cannot be read counts as none, as in Pillow;
-/// Pillow's fallback to XMP's tiff:Orientation, and PNG's "Raw profile type exif", are not looked at.
+/// The orientation is that of EXIF: a JPEG's first APP1 "Exif" segment before its frame header, a PNG's eXIf chunk
+/// before its image data, a WebP's EXIF chunk where VP8X announces one. One that cannot be read counts as none, as in
+/// Pillow; Pillow's fallback to XMP's tiff:Orientation, and PNG's "Raw profile type exif", are not looked at.
 ///
 /// Errors: file_not_found as read_file; unsupported (no PNG, JPEG or WebP; a JPEG that gives its height only after the
 /// first scan); syntax (cut off or corrupt before the size, or a size of 0).

@@ -84,8 +84,8 @@ struct Call {
 
 /// What a trainer renders to look at.
 struct Sampling {
-    bool baseline = false;  // before the first step
-    bool periodic = false;  // while training
+    bool baseline = false;      // before the first step
+    bool periodic = false;      // while training
     std::vector<Batch> images;  // distinct sizes; empty: never samples
     double guidance = 1;
     std::int64_t steps = 0;
@@ -95,23 +95,30 @@ struct Sampling {
 
 /// Where the parts of a pipeline are during a trainer's run, beside the denoiser.
 struct Pipeline {
-    std::string vae;                         // profile ids; empty: none
+    std::string vae;  // profile ids; empty: none
     std::vector<std::string> text_encoders;
     Dtype vae_dtype = Dtype::bf16, text_encoder_dtype = Dtype::bf16;
     Quantization text_encoder_quantization = Quantization::none;
-    bool cache_latents = false;              // encoded before training; the VAE then leaves the GPU
-    bool cache_text = false;                 // encoded before training; the text encoders are freed
-    bool unload_text = false;                // the text encoders are parked on the CPU while training
+    bool cache_latents = false;  // encoded before training; the VAE then leaves the GPU
+    bool cache_text = false;     // encoded before training; the text encoders are freed
+    bool unload_text = false;    // the text encoders are parked on the CPU while training
     bool low_vram = false;
     bool operator==(const Pipeline&) const = default;
 };
 
 struct Environment {
     std::int32_t torch_major = 2, torch_minor = 13;
-    std::string alloc_conf;                  // as PYTORCH_CUDA_ALLOC_CONF
+    std::string alloc_conf;  // as PYTORCH_CUDA_ALLOC_CONF
     enum class Os : std::uint8_t { linux_, windows, wsl } os = Os::linux_;
     Bytes other_processes = 0;
-    enum class Attention : std::uint8_t { automatic, flash, efficient, cudnn, math, xformers } attention = Attention::automatic;
+    enum class Attention : std::uint8_t {
+        automatic,
+        flash,
+        efficient,
+        cudnn,
+        math,
+        xformers
+    } attention = Attention::automatic;
     bool operator==(const Environment&) const = default;
 };
 
@@ -124,9 +131,9 @@ struct Card {
 
 /// What will run, fully resolved: no "auto", no optional. A trainer's `resolve` makes it, its `play` plays it.
 struct Job {
-    std::string trainer;                     // "torch", "ai-toolkit"
-    std::string model;                       // profile id of the denoiser, or of the one component that is called
-    bool component = false;                  // `model` is a VAE or a text encoder
+    std::string trainer;     // "torch", "ai-toolkit"
+    std::string model;       // profile id of the denoiser, or of the one component that is called
+    bool component = false;  // `model` is a VAE or a text encoder
     Dtype dtype = Dtype::bf16;
     Quantization quantization = Quantization::none;
     std::variant<Call, Training> work;

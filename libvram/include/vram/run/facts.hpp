@@ -19,9 +19,10 @@ struct InputTensor {
 };
 
 struct Counts {
-    std::int64_t parameters = 0;          // of the base model
+    std::int64_t parameters = 0;  // of the base model
     std::int64_t adapted_modules = 0, adapter_parameters = 0;
-    std::int64_t attention_flash = 0, attention_efficient = 0, attention_cudnn = 0, attention_math = 0;  // the whole play
+    std::int64_t attention_flash = 0, attention_efficient = 0, attention_cudnn = 0,
+                 attention_math = 0;  // the whole play
     bool operator==(const Counts&) const = default;
 };
 
@@ -35,7 +36,8 @@ struct PhaseFacts {
     bool operator==(const PhaseFacts&) const = default;
 };
 
-/// What a played job was: the figures of a report that are not peaks. Bytes are of tensors, each storage once, rounded to 512.
+/// What a played job was: the figures of a report that are not peaks. Bytes are of tensors, each storage once, rounded
+/// to 512.
 struct Facts {
     Counts counts;
     Bytes weights = 0, adapter = 0, optimizer_state = 0, gradients = 0, inputs = 0, targets = 0;
@@ -43,7 +45,7 @@ struct Facts {
     Bytes kept_without_checkpointing = 0;  // the same step played without; equal to kept_for_backward where it is off
     bool checkpointing = false;
     std::vector<InputTensor> input_tensors;
-    std::vector<PhaseFacts> phases;        // in the order played
+    std::vector<PhaseFacts> phases;  // in the order played
     bool operator==(const Facts&) const = default;
 };
 

@@ -13,8 +13,21 @@ using Slot = std::int32_t;
 
 /// What a block belongs to in a breakdown. `component` is open, `category` the closed list of the report.
 enum class Category : std::uint8_t {
-    weights, adapter, gradients, optimizer_state, activations, checkpoints, inputs, latents_and_embeddings, ema,
-    model_cache, workspace, rounding, unallocated, context, libraries
+    weights,
+    adapter,
+    gradients,
+    optimizer_state,
+    activations,
+    checkpoints,
+    inputs,
+    latents_and_embeddings,
+    ema,
+    model_cache,
+    workspace,
+    rounding,
+    unallocated,
+    context,
+    libraries
 };
 [[nodiscard]] const char* to_text(Category category);
 
@@ -26,7 +39,8 @@ struct Tag {
 
 enum class EventKind : std::uint8_t {
     alloc,    // a tensor's storage: slot, bytes as requested (> 0), tag
-    scratch,  // what a kernel or a library takes from the allocator beside its tensors: slot, bytes, tag; freed like a storage
+    scratch,  // what a kernel or a library takes from the allocator beside its tensors: slot, bytes, tag; freed like a
+              // storage
     free,     // slot
     retag,    // slot, tag: an activation becomes a gradient, a block's input a checkpoint
     mark      // slot is an index into Trace::marks
@@ -51,8 +65,8 @@ struct Mark {
 };
 
 /// What a shadow run leaves: everything that was allocated and freed, in order, on one stream. Devices read it;
-/// tests may write one by hand. Invariants: a slot is allocated once, freed at most once and after its allocation; phases
-/// contain stages; both nest properly.
+/// tests may write one by hand. Invariants: a slot is allocated once, freed at most once and after its allocation;
+/// phases contain stages; both nest properly.
 struct Trace {
     std::vector<Event> events;
     std::vector<Tag> tags;

@@ -18,7 +18,7 @@ Tensor forward(const Linear& linear, Tensor argument) {
     x = shadow::to(x, linear.down->value.dtype());
     Tensor update = shadow::linear(x, linear.down->value, {});  // [.., r]
     update = shadow::linear(std::move(update), linear.up->value, {});
-    update = shadow::mul_scalar(std::move(update));             // * scaling
+    update = shadow::mul_scalar(std::move(update));  // * scaling
     result = shadow::add(result, std::move(update));
     return shadow::to(std::move(result), dtype);
 }

@@ -14,8 +14,10 @@ bool is_attention(std::string_view name) {
 }
 
 bool is_block(std::string_view name) {
-    constexpr std::array<std::string_view, 4> parts{"transformer_blocks.", "single_transformer_blocks.", "blocks.", "layers."};
-    return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+    constexpr std::array<std::string_view, 4> parts{"transformer_blocks.", "single_transformer_blocks.", "blocks.",
+                                                    "layers."};
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
 }
 
 // libstdc++ searches by backtracking, where "(.+)+!" takes 2^n steps on n characters, unless told to keep polynomial.
@@ -45,8 +47,9 @@ std::function<bool(std::string_view)> targets(const std::vector<std::string>& na
     auto patterns = std::make_shared<std::vector<std::regex>>();
     for (const std::string& name : names) patterns->emplace_back(name, syntax);
     return [patterns](std::string_view name) {
-        return std::any_of(patterns->begin(), patterns->end(),
-                           [&](const std::regex& pattern) { return std::regex_search(name.begin(), name.end(), pattern); });
+        return std::any_of(patterns->begin(), patterns->end(), [&](const std::regex& pattern) {
+            return std::regex_search(name.begin(), name.end(), pattern);
+        });
     };
 }
 

@@ -7,8 +7,8 @@
 
 namespace vram::nn::adapter {
 
-/// Whether a linear of this qualified name gets an adapter: "attention", "blocks" and "all" as job-file.md §1 has them, else
-/// regular expressions of which one must be found in the name; `is_pattern` holds of each.
+/// Whether a linear of this qualified name gets an adapter: "attention", "blocks" and "all" as job-file.md §1 has them,
+/// else regular expressions of which one must be found in the name; `is_pattern` holds of each.
 [[nodiscard]] std::function<bool(std::string_view)> targets(const std::vector<std::string>& names);
 
 /// Whether it is a regular expression (ECMAScript, without references back, whose search may take for ever) that can be

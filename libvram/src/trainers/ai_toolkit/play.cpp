@@ -194,8 +194,9 @@ class Process {
         loop_.step("step 2", batches.front());
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
         facts_.checkpointing = training_.gradient_checkpointing;
-        facts_.kept_without_checkpointing =
-            training_.gradient_checkpointing ? loop_.kept_without_checkpointing(batches.front()) : facts_.kept_for_backward;
+        facts_.kept_without_checkpointing = training_.gradient_checkpointing
+                                                ? loop_.kept_without_checkpointing(batches.front())
+                                                : facts_.kept_for_backward;
         for (std::size_t i = 1; i < batches.size(); ++i) loop_.step(bucket_name(batches[i]), batches[i]);
         loop_.cleanup();
     }

@@ -75,7 +75,10 @@ Bytes bytes_of(const Tensors& tensors) {
 class Loop {
   public:
     Loop(const job::Job& job, const profile::ModelProfile& profile, Run& run, run::Facts& facts)
-        : job_(job), run_(run), facts_(facts), component_(job.component ? job.model : "transformer"),
+        : job_(job),
+          run_(run),
+          facts_(facts),
+          component_(job.component ? job.model : "transformer"),
           weights_(run, component_, rules_of(job, profile)) {
         model_ = models::build(weights_, profile);
     }
@@ -92,7 +95,8 @@ class Loop {
         }
         tell_inputs(request, inputs, {});
         const shadow::PhaseScope phase(run_, "call");
-        facts_.phases.push_back({"call", "call", {call.batch.width, call.batch.height, call.batch.frames}, call.batch.count, 0});
+        facts_.phases.push_back(
+            {"call", "call", {call.batch.width, call.batch.height, call.batch.frames}, call.batch.count, 0});
         const shadow::NoGrad no_grad(run_);
         const shadow::ComponentScope scope(run_, component_);
         Tensors outputs;
@@ -116,7 +120,8 @@ class Loop {
             if (training.ema) {
                 const shadow::StageScope stage(run_, "ema");
                 const shadow::ComponentScope scope(run_, component_, Category::ema);
-                for (const shadow::Parameter* parameter : optimizer.parameters()) ema.push_back(run_.empty_like(parameter->value, shadow::Op::clone));
+                for (const shadow::Parameter* parameter : optimizer.parameters())
+                    ema.push_back(run_.empty_like(parameter->value, shadow::Op::clone));
             }
             const shadow::StageScope stage(run_, "inputs");
             inputs = make(run_, model_->inputs(first), shadow::Op::input);
@@ -181,13 +186,14 @@ class Loop {
 
     void tell_inputs(const Request& request, const Tensors& inputs, const Tensors& targets) {
         for (const Value& value : model_->inputs(request))
-            facts_.input_tensors.push_back({value.name, std::vector<std::int64_t>(value.shape.begin(), value.shape.end()), value.dtype});
+            facts_.input_tensors.push_back(
+                {value.name, std::vector<std::int64_t>(value.shape.begin(), value.shape.end()), value.dtype});
         facts_.inputs = bytes_of(inputs);
         facts_.targets = bytes_of(targets);
     }
 
-    void step(std::string name, const job::Training& training, const job::Batch& batch, const Tensors& inputs, const Tensors& targets,
-              run::Optimizer& optimizer) {
+    void step(std::string name, const job::Training& training, const job::Batch& batch, const Tensors& inputs,
+              const Tensors& targets, run::Optimizer& optimizer) {
         const Request request = request_of(job_, batch);
         const shadow::PhaseScope phase(run_, name);
         const shadow::ComponentScope scope(run_, component_);
@@ -223,7 +229,8 @@ class Loop {
             optimizer.zero_grad();
         }
         if (training.ema) const shadow::StageScope stage(run_, "ema");
-        facts_.phases.push_back({std::move(name), "train", {batch.width, batch.height, batch.frames}, batch.count, kept});
+        facts_.phases.push_back(
+            {std::move(name), "train", {batch.width, batch.height, batch.frames}, batch.count, kept});
     }
 
     static Tensor loss_of(const Tensors& preds, const Tensors& targets) {

@@ -12,8 +12,9 @@ class Run;
 
 namespace vram::trainers::torch {
 
-/// The plain loop of job-file.md §2: the model, its inputs and targets, two steps (stages forward, loss, backward, optimizer, ema)
-/// and one further step for each other bucket; or one call under no_grad. The job must be one that torch::resolve made.
+/// The plain loop of job-file.md §2: the model, its inputs and targets, two steps (stages forward, loss, backward,
+/// optimizer, ema) and one further step for each other bucket; or one call under no_grad. The job must be one that
+/// torch::resolve made.
 [[nodiscard]] run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run);
 
 }  // namespace vram::trainers::torch
