@@ -4,8 +4,8 @@
 
 namespace vram::python {
 
-/// What is built into the library, read at the first call and kept: it is constant. Call it without the GIL, since
-/// another thread may be the one that reads. Throws std::runtime_error, with the complaint, for a bug of ours.
+/// What is built into the library: one handle for all calls, so that a profile is read once. Call it without the GIL,
+/// since another thread may be the one that reads.
 [[nodiscard]] const profile::Catalogue& catalogue();
 
 }  // namespace vram::python

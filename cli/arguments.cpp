@@ -127,12 +127,12 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
         arguments.help = app.help();
         return arguments;
     } catch (const CLI::RequiredError&) {
-        for (const std::string& word : app.remaining(true)) return unknown_word(app, word);
+        if (const auto rest = app.remaining(true); !rest.empty()) return unknown_word(app, rest.front());
         return complaint(Problem::missing_key, "FILE", {}, {}, "a FILE is due; - reads standard input");
     } catch (const CLI::ParseError& error) {
         return complaint(Problem::unknown_option, {}, {}, {}, error.what());
     }
-    for (const std::string& word : app.remaining(true)) return unknown_word(app, word);
+    if (const auto rest = app.remaining(true); !rest.empty()) return unknown_word(app, rest.front());
     if (version) {
         arguments.verb = Verb::version;
         return arguments;

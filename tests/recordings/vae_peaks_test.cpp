@@ -108,7 +108,7 @@ TEST_CASE("AutoencoderKL's measured peaks: allocated within 0.5 %, reserved of f
         CAPTURE(row.operation);
         CAPTURE(row.side);
         const Peak ours = predicted(catalogue, row);
-        CHECK(std::abs(ours.allocated / row.allocated - 1) < 0.005);  // the requirement
+        CHECK(std::abs(ours.allocated / row.allocated - 1) < 0.005);
         if (row.operation == std::string("decode") && row.dtype == Dtype::f16)
             CHECK(std::abs(ours.reserved / row.reserved - 1) < 0.08);
         table += line(row, ours);

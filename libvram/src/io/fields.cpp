@@ -61,6 +61,10 @@ Fields::Fields(const Fields& parent, const Node* node, std::string path, Place p
       place_(std::move(place)),
       nulls_(parent.nulls_) {}
 
+Place Fields::place(std::string_view key) const {
+    const Node* value = node_ != nullptr ? node_->find(key) : nullptr;
+    return value != nullptr ? document_->place_of(*value) : place_;
+}
 std::string Fields::path(std::string_view key) const {
     return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
 }

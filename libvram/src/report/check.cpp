@@ -23,7 +23,7 @@ expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, cons
                       const profile::Catalogue& catalogue) {
     shadow::Run run(kernels);
     expected<run::Facts> facts =
-        guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document.file_name);
+        guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document);
     if (!facts) return Unexpected{facts.error()};
     Unlimited unlimited = unlimited_need(run.trace, config);
     return Played{kernels, std::move(run.trace), *std::move(facts), std::move(unlimited)};
@@ -32,17 +32,17 @@ expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, cons
 /// An adapter that meets no module trains nothing.
 Diagnostics targets_complaint(const Opened& opened, const run::Facts& facts) {
     const auto* training = std::get_if<job::Training>(&opened.job.work);
-    if (training == nullptr || !std::holds_alternative<job::Lora>(training->method) || facts.counts.adapted_modules > 0)
-        return {};
-    const io::Node* node = io::find(opened.document.root, "train.targets");
+    const auto* lora = training == nullptr ? nullptr : std::get_if<job::Lora>(&training->method);
+    if (lora == nullptr || facts.counts.adapted_modules > 0) return {};
+    const io::Node* node = io::find(opened.document.root, lora->said_at);
     const io::Node& at = node == nullptr ? opened.document.root : *node;
     return {{Severity::error,
              Problem::bad_value,
              opened.document.place_of(at),
-             "train.targets",
+             lora->said_at,
              node == nullptr ? "" : at.spelled(),
              {},
-             "train.targets meets no linear of " + opened.job.model}};
+             lora->said_at + " meets no linear of " + opened.job.model}};
 }
 
 device::AllocatorConfig allocator_of(const job::Environment& environment, Diagnostics& notes) {

@@ -10,9 +10,9 @@ shadow::Kernels::Attention attention_of(job::Environment::Attention attention) {
         case Wanted::automatic: return Kernel::automatic;
         case Wanted::flash: return Kernel::flash;
         case Wanted::efficient: return Kernel::efficient;
-        case Wanted::cudnn: return Kernel::cudnn;
         case Wanted::math: return Kernel::math;
-        case Wanted::xformers: return Kernel::xformers;
+        case Wanted::cudnn:
+        case Wanted::xformers: break;  // refused where the job is read
     }
     return Kernel::automatic;
 }
@@ -21,12 +21,9 @@ shadow::Kernels::Attention attention_of(job::Environment::Attention attention) {
 
 shadow::Kernels kernels_of(const job::Environment& environment, const profile::DeviceProfile* card) {
     shadow::Kernels kernels;
-    kernels.torch_major = environment.torch_major;
-    kernels.torch_minor = environment.torch_minor;
     kernels.attention = attention_of(environment.attention);
     if (card == nullptr) return kernels;
     kernels.sm = card->sm;
-    kernels.multiprocessors = card->multiprocessors;
     kernels.cublas_workspace = card->cublas_workspace_in(environment.torch_major, environment.torch_minor);
     return kernels;
 }

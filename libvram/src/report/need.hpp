@@ -10,9 +10,9 @@ namespace vram::report {
 /// as the allocator rounds it. With expandable segments at most one page of them, as a hole of theirs is never larger
 /// than that; this half of the rule is not measured.
 ///
-/// The one place of this rule; `device_high` includes the band, `device_low` does not. Source: design.md §4: replays of
-/// recorded steps met 12 measured trainings of two video models (A100, reserved) within 1.4 %, which one largest
-/// transient covers.
+/// The one place of this rule; `device_high` includes the band, `device_low` does not. Source: a-r-r-o-w/finetrainers
+/// (c4d6c6c9, docs/training) publishes LoRA trainings of video models on an A100 as reserved memory; replays of
+/// recorded steps met 12 of them within 1.4 %, which one largest transient covers.
 [[nodiscard]] std::vector<Bytes> reserved_bands(const shadow::Trace& trace, const device::AllocatorConfig& config);
 
 /// What a job needs of a card that is large enough.

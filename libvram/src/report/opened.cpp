@@ -8,16 +8,6 @@
 namespace vram::report {
 namespace {
 
-/// A job file has a number (or anything but a map) under `vramest`; a trainer's own file may have a map of settings
-/// there.
-bool is_job_file(const io::Node& root) {
-    const io::Node* version = root.find("vramest");
-    if (version != nullptr && !version->is(io::Kind::map)) return true;
-    const io::Node* trainer = root.find("trainer");
-    return trainer != nullptr && trainer->text() != nullptr &&
-           (root.find("model") != nullptr || root.find("component") != nullptr);
-}
-
 Unexpected complaint(Problem problem, const io::Document& document, const io::Node& node, std::string key,
                      std::string text, std::string nearest = {}) {
     return {{{Severity::error, problem, document.place_of(node), std::move(key), node.spelled(), std::move(nearest),
@@ -41,7 +31,7 @@ expected<const trainers::Trainer*> named_trainer(const io::Document& document) {
 }
 
 expected<const trainers::Trainer*> trainer_of(const io::Document& document) {
-    if (is_job_file(document.root)) return named_trainer(document);
+    if (trainers::is_job_file(document)) return named_trainer(document);
     for (const trainers::Trainer& trainer : trainers::trainers())
         if (trainer.recognises(document)) return &trainer;
     std::string nearest_key;
@@ -68,7 +58,7 @@ expected<Opened> open(io::Document document, const CheckOptions& options, const 
     Opened opened{nullptr, std::move(document), {}};
 
     Diagnostics complaints;
-    const std::string prefix = is_job_file(opened.document.root) ? "" : "vramest.";
+    const std::string prefix = trainers::is_job_file(opened.document) ? "" : "vramest.";
     for (const Setting& setting : options.settings)
         if (std::optional<Diagnostic> complaint = io::assign(opened.document, prefix + setting.key, setting.value))
             complaints.push_back(*std::move(complaint));
@@ -83,14 +73,19 @@ expected<Opened> open(io::Document document, const CheckOptions& options, const 
     return opened;
 }
 
-expected<run::Facts> guarded(const std::function<run::Facts()>& step, const std::string& file_name) {
+expected<run::Facts> guarded(const std::function<run::Facts()>& step, const io::Document& document) {
     const auto failed = [&](Problem problem, std::string text) {
-        return Unexpected{{{Severity::error, problem, {file_name, 0, 0}, "", "", "", std::move(text)}}};
+        return Unexpected{{{Severity::error, problem, {document.file_name, 0, 0}, "", "", "", std::move(text)}}};
     };
     try {
         return step();
     } catch (const Overflow& overflow) {
         return failed(Problem::overflow, std::string("this job is too large: ") + overflow.what());
+    } catch (const shadow::NoKernel& missing) {
+        for (const char* key : {"environment.attention", "vramest.environment.attention"})
+            if (const io::Node* node = io::find(document.root, key))
+                return complaint(Problem::conflict, document, *node, "environment.attention", missing.what(), "auto");
+        return failed(Problem::conflict, missing.what());
     } catch (const shadow::TraceTooLong& too_long) {
         return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());
     } catch (const std::logic_error& bug) {

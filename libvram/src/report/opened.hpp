@@ -26,6 +26,6 @@ struct Opened {
                                     const profile::Catalogue& catalogue, Diagnostics& notes);
 
 /// Runs a step that may meet a job too large to be played, and turns what it throws into a complaint.
-[[nodiscard]] expected<run::Facts> guarded(const std::function<run::Facts()>& step, const std::string& file_name);
+[[nodiscard]] expected<run::Facts> guarded(const std::function<run::Facts()>& step, const io::Document& document);
 
 }  // namespace vram::report

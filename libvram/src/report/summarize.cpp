@@ -120,7 +120,8 @@ Risk risk_of(const Report& report, const Need& need, const job::Job& job) {
     if (need.squeezed)
         medium("it fits only since cached memory goes back to the card " + std::to_string(need.usage.retries) +
                " times, which is slow");
-    // Source: research on WDDM's fallback to system memory, drivers since 531; WSL ignores its switch.
+    // Source: NVIDIA's "System Memory Fallback" (drivers for Windows since 531; its switch since 546.01); WSL issue
+    // 11050.
     if (report.verdict != Verdict::fits && job.environment.os != job::Environment::Os::linux_)
         medium(
             "on Windows the driver spills into system memory instead of failing; steps then take several times as "

@@ -1,6 +1,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "report/card.hpp"
 #include "report/kernels.hpp"
 #include "report/opened.hpp"
 #include "shadow/op.hpp"
@@ -109,12 +110,13 @@ expected<std::string> trace_json(std::string_view text, std::string file_name, c
     Diagnostics notes;
     const expected<Opened> opened = open(text, file_name, options, catalogue, notes);
     if (!opened) return Unexpected{opened.error()};
-    const std::string& gpu = options.gpu.empty() ? opened->job.card.gpu : options.gpu;
-    shadow::Kernels kernels = kernels_of(opened->job.environment, catalogue.cards().device(gpu));
+    const expected<Card> card = named_card(options, opened->job, catalogue.cards());
+    if (!card) return Unexpected{card.error()};
+    shadow::Kernels kernels = kernels_of(opened->job.environment, card->profile);
     kernels.scratch = scratch;
     shadow::Run run(kernels);
     const expected<run::Facts> facts =
-        guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, file_name);
+        guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, opened->document);
     if (!facts) return Unexpected{facts.error()};
     return json_of(run.trace, opened->job.resolved, scratch);
 }

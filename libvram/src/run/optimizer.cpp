@@ -13,10 +13,7 @@ Optimizer::Optimizer(shadow::Run& run, const job::Optimizer& kind, std::vector<P
 
 void Optimizer::step() {
     run_.op = Op::optimizer;
-    if (const auto* adamw8bit = std::get_if<job::AdamW8bit>(&kind_))
-        step_adamw8bit(*adamw8bit);
-    else
-        step_adamw();
+    std::visit([this](const auto& kind) { step_as(kind); }, kind_);
 }
 
 void Optimizer::add_state(std::size_t parameter, const shadow::Dims& sizes, Dtype dtype) {
@@ -27,7 +24,7 @@ void Optimizer::add_state(std::size_t parameter, const shadow::Dims& sizes, Dtyp
 // fp32. The two code maps of 256 fp32 are the optimizer's, made with the first 8-bit state. A step works in place,
 // parameter by parameter. Source: bitsandbytes 0.50.2, optim/optimizer.py, Optimizer8bit.step and
 // Optimizer2State.init_state.
-void Optimizer::step_adamw8bit(const job::AdamW8bit& kind) {
+void Optimizer::step_as(const job::AdamW8bit& kind) {
     constexpr std::int64_t min_8bit_size = 4096;
     const std::uint16_t before = run_.activation_tag;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -73,7 +70,7 @@ void Optimizer::clip_grad_norm() {
 // their dtypes first appear: they are read out of a std::unordered_map, where libstdc++ puts the newest in front.
 // (Three dtypes may stand otherwise; two do not.) Source: torch/optim/adam.py, _init_group and _multi_tensor_adam
 // (2.13); ATen/native/ForeachUtils.h, FlatMap.
-void Optimizer::step_adamw() {
+void Optimizer::step_as(const job::AdamW&) {
     const std::uint16_t before = run_.activation_tag;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Parameter& parameter = *parameters_[i];

@@ -28,8 +28,8 @@ class Optimizer {
     [[nodiscard]] const std::vector<shadow::Parameter*>& parameters() const noexcept { return parameters_; }
 
   private:
-    void step_adamw();
-    void step_adamw8bit(const job::AdamW8bit& kind);
+    void step_as(const job::AdamW& kind);
+    void step_as(const job::AdamW8bit& kind);
     void add_state(std::size_t parameter, const shadow::Dims& sizes, Dtype dtype);
 
     shadow::Run& run_;

@@ -382,7 +382,7 @@ Tensors Memo::forward(const CallSpec& spec, const Tensors& args,
         nodes.push_back(arg.node().get());
     }
     auto found = macros_.find(key);
-    // A recording may make others, so that it is entered after it is done.
+    // A recording may make others, so it is entered only once it is done.
     if (found == macros_.end()) found = macros_.emplace(std::move(key), record_forward(spec, args, function)).first;
     Macro& macro = *found->second;
     macro.function = function;

@@ -21,10 +21,19 @@ Backend choose(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v
     const bool flash = half && !mask && kernels.sm >= 80 && head <= 256 && same_head &&
                        !(needs_grad && small_sm && head > 192 && head <= 224);
     const bool efficient = (half || q.dtype() == Dtype::f32) && (q.dtype() != Dtype::bf16 || kernels.sm >= 80);
-    if (kernels.attention == Attention::math) return Backend::math;
-    if (kernels.attention == Attention::efficient) return efficient ? Backend::efficient : Backend::math;
-    if (flash) return Backend::flash;
-    return efficient && kernels.attention != Attention::flash ? Backend::efficient : Backend::math;
+    switch (kernels.attention) {
+        case Attention::automatic:
+            if (flash) return Backend::flash;
+            return efficient ? Backend::efficient : Backend::math;
+        case Attention::flash:
+            if (!flash) throw NoKernel("flash attention cannot serve a call of this model on this card");
+            return Backend::flash;
+        case Attention::efficient:
+            if (!efficient) throw NoKernel("efficient attention cannot serve a call of this model on this card");
+            return Backend::efficient;
+        case Attention::math: break;
+    }
+    return Backend::math;
 }
 
 // ---- flash: q, k, v, out, lse, two small tensors of random state

@@ -10,8 +10,8 @@ Bytes dense_bytes(const Tensor& x) { return checked_mul(x.numel(), size_of(x.dty
 /// What the kernel of a convolution takes besides its tensors, after the output exists: cuDNN's tensor-core kernels are
 /// NHWC, so contiguous fp16 and bf16 inputs, outputs and filters are transposed into the workspace; fp32 (TF32) copies
 /// input and filter. Where PyTorch leaves cuDNN (bf16 below sm80; one sample beyond 2^31 elements) it is the column
-/// buffer of one sample. Source: aten/src/ATen/native/cudnn/Conv_v8.cpp, native/Convolution.cpp; 55 measured VAE peaks
-/// meet it within 0.2 %.
+/// buffer of one sample. Source: aten/src/ATen/native/cudnn/Conv_v8.cpp, native/Convolution.cpp; measured VAE peaks
+/// beside it: docs/vae-peaks.md.
 StorageRef conv_scratch(Run& run, const Tensor& x, const Tensor& weight, const Tensor& y, const Conv& how) {
     if (!run.kernels.scratch || how.groups != 1) return {};
     std::int64_t volume = 1, places = 1;
@@ -27,7 +27,8 @@ StorageRef conv_scratch(Run& run, const Tensor& x, const Tensor& weight, const T
     if (weight.layout()->channels_last) return run.scratch(dense_bytes(weight), Op::conv_workspace);
     if (volume == 1) return {};
     Bytes bytes = checked_add(dense_bytes(weight), dense_bytes(x));
-    // From batch 4 on only the input is copied (H100, measured at 4, 8 and 16).
+    // From batch 4 on only the input is copied: FLUX's decode on an H100 at batch 4, 8 and 16 (README of
+    // sayakpaul/diffusers-torchao).
     if (half && x.size(0) < 4) bytes = checked_add(bytes, dense_bytes(y));
     return run.scratch(bytes, Op::conv_workspace);
 }

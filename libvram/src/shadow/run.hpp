@@ -20,16 +20,7 @@ namespace vram::shadow {
 /// What PyTorch's kernels would be on the card that is asked about. Until a card is chosen: sm89.
 struct Kernels {
     int sm = 89;  // compute capability x 10
-    int multiprocessors = 128;
-    int torch_major = 2, torch_minor = 13;
-    enum class Attention : std::uint8_t {
-        automatic,
-        flash,
-        efficient,
-        cudnn,
-        math,
-        xformers
-    } attention = Attention::automatic;
+    enum class Attention : std::uint8_t { automatic, flash, efficient, math } attention = Attention::automatic;
     Bytes cublas_workspace = 8519680;  // CublasHandlePool.cpp: :4096:2:16:8; 32 MiB on sm90
     bool scratch = true;               // false: tensors only, as a recording of fake tensors sees it
     bool operator==(const Kernels&) const = default;
@@ -189,6 +180,10 @@ class Run {
 };
 
 /// A trace that would exceed Run::event_limit.
+/// A kernel was asked for that cannot serve the call, as torch would say: "No available kernel".
+struct NoKernel : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 struct TraceTooLong : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

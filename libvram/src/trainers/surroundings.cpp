@@ -15,11 +15,12 @@ constexpr io::Choice<Environment::Os> systems[] = {
     {"linux", Environment::Os::linux_}, {"windows", Environment::Os::windows}, {"wsl", Environment::Os::wsl}};
 constexpr io::Choice<Environment::Attention> attentions[] = {
     {"auto", Environment::Attention::automatic},      {"flash", Environment::Attention::flash},
-    {"efficient", Environment::Attention::efficient}, {"cudnn", Environment::Attention::cudnn},
-    {"math", Environment::Attention::math},           {"xformers", Environment::Attention::xformers}};
+    {"efficient", Environment::Attention::efficient}, {"math", Environment::Attention::math},
+    {"cudnn", Environment::Attention::cudnn},         {"xformers", Environment::Attention::xformers}};
 
-// Versions whose behaviour the ops know (design.md §2b.9).
-constexpr std::int32_t oldest_minor = 1, newest_minor = 14;
+// What may be named. Of what differs between them, only the size of cuBLAS workspaces is told apart; all else is as
+// recorded from the newest but one (tests/reference).
+constexpr std::int32_t oldest_minor = 1, newest_minor = 14, recorded_minor = 13;
 constexpr Bytes smallest_card = 64 * MiB;
 
 /// "2.13", "2.13.1+cu130" → 2 and 13; false: no version.
@@ -31,7 +32,7 @@ bool parse_version(std::string_view text, std::int32_t& major, std::int32_t& min
     return second == std::errc{} && major >= 0 && minor >= 0 && (rest == end || *rest == '.' || *rest == '+');
 }
 
-void read_torch(io::Fields& fields, Environment& environment) {
+void read_torch(io::Fields& fields, Environment& environment, Diagnostics& notes) {
     const std::optional<std::string> written = fields.word("torch");
     if (!written) return;
     std::int32_t major = 0, minor = 0;
@@ -48,6 +49,14 @@ void read_torch(io::Fields& fields, Environment& environment) {
     }
     environment.torch_major = major;
     environment.torch_minor = minor;
+    if (minor != recorded_minor)
+        notes.push_back({Severity::note,
+                         Problem::unsupported,
+                         fields.place("torch"),
+                         fields.path("torch"),
+                         *written,
+                         {},
+                         "torch " + *written + " is played as 2.13, whose runs were recorded"});
 }
 
 void read_alloc_conf(io::Fields& fields, Environment& environment, Diagnostics& notes) {
@@ -73,13 +82,17 @@ std::string_view word_of(std::span<const io::Choice<T>> table, T value) {
 Environment read_environment(io::Fields& job, Diagnostics& notes) {
     Environment environment;
     io::Fields fields = job.map("environment");
-    read_torch(fields, environment);
+    read_torch(fields, environment, notes);
     read_alloc_conf(fields, environment, notes);
     environment.os = fields.choice("os", systems, environment.os);
     environment.other_processes = fields.size("other_processes", 0);
     if (environment.other_processes > device::unlimited)
         fields.complain("other_processes", Problem::out_of_range, fields.path("other_processes") + " exceeds any card");
     environment.attention = fields.choice("attention", attentions, environment.attention);
+    if (environment.attention == Environment::Attention::cudnn ||
+        environment.attention == Environment::Attention::xformers)
+        fields.complain("attention", Problem::unsupported,
+                        "the memory of " + std::string(to_text(environment.attention)) + " is not modelled", "auto");
     fields.finish();
     return environment;
 }

@@ -34,4 +34,8 @@ struct Trainer {
 
 [[nodiscard]] std::span<const Trainer> trainers();
 
+/// Whether the document is a job file, which any trainer may be asked to play: it has a number (or anything but a map,
+/// which is for settings beside a trainer's own file) under `vramest`, or names a trainer and a model.
+[[nodiscard]] bool is_job_file(const io::Document& document);
+
 }  // namespace vram::trainers

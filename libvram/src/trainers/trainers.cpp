@@ -4,17 +4,26 @@
 #include "trainers/torch/play.hpp"
 #include "trainers/torch/resolve.hpp"
 #include "trainers/trainer.hpp"
+#include "vram/io/document.hpp"
 
 namespace vram::trainers {
 
 std::span<const Trainer> trainers() {
     static constexpr Trainer all[] = {
-        {"torch", "a plain loop in PyTorch 2.13, diffusers 0.42.1 and PEFT 0.21.2 (job-file.md §2)", torch::recognises,
+        {"torch", "a plain loop in PyTorch 2.13, diffusers 0.42.1 and PEFT 0.21.2 (job-file.md §2)", is_job_file,
          torch::resolve, torch::play},
         {"ai-toolkit", "ai-toolkit 0.12.26 (27a03a91, 2026-08-21)", ai_toolkit::recognises, ai_toolkit::resolve,
          ai_toolkit::play},
     };
     return all;
+}
+
+bool is_job_file(const io::Document& document) {
+    const io::Node* version = document.root.find("vramest");
+    if (version != nullptr && !version->is(io::Kind::map)) return true;
+    const io::Node* trainer = document.root.find("trainer");
+    return trainer != nullptr && trainer->text() != nullptr &&
+           (document.root.find("model") != nullptr || document.root.find("component") != nullptr);
 }
 
 }  // namespace vram::trainers

@@ -159,8 +159,8 @@ TEST_CASE("what stands outside of the allocator has a range and a source") {
     REQUIRE(lazy.size() == 1);
     CHECK(lazy[0] == device::OutsidePart{shadow::Category::context, 100 * MiB, 200 * MiB, "a guess"});
     const auto windows = device::outside_parts(*card, Os::windows);
-    CHECK(windows[0].low == 60 * MiB);
-    CHECK(windows[0].high == 280 * MiB);
+    CHECK(windows[0].low == 100 * MiB);
+    CHECK(windows[0].high == 300 * MiB);
     const auto eager = device::outside_parts(*card, Os::linux_os, device::ModuleLoading::eager);
     REQUIRE(eager.size() == 2);
     CHECK(eager[1].category == shadow::Category::libraries);

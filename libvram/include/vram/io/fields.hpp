@@ -149,6 +149,7 @@ class Fields {
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] std::string path(std::string_view key) const;  // "train.rank"
     [[nodiscard]] Place place() const { return place_; }
+    [[nodiscard]] Place place(std::string_view key) const;  // of the key's value; of the map if the key is absent
 
   private:
     Fields(const Fields& parent, const Node* node, std::string path, Place place);

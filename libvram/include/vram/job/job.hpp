@@ -28,30 +28,35 @@ struct FullFinetune {
     NameParts names;
     bool operator==(const FullFinetune&) const = default;
 };
-/// Low-rank adapters; `style` says whose code wraps the linears (nn/adapter).
-enum class AdapterStyle : std::uint8_t { peft, toolkit };
+/// Low-rank adapters. Whose code wraps the linears (nn/adapter) is the trainer's.
 struct Lora {
-    AdapterStyle style = AdapterStyle::peft;
     std::int64_t rank = 0;
     double alpha = 0;
     Dtype dtype = Dtype::bf16;
     /// Which modules: "attention", "blocks", "all" (job-file.md §1), or regular expressions on qualified names.
     std::vector<std::string> targets;
-    NameParts names;  // what a trainer leaves of the targets
+    NameParts names;      // what a trainer leaves of the targets
+    std::string said_at;  // the file's key that says so, for complaints: "train.targets"
     bool operator==(const Lora&) const = default;
 };
 using Method = std::variant<FullFinetune, Lora>;
 
 // ---- optimizers
 struct AdamW {
+    static constexpr const char* name = "adamw";
     bool operator==(const AdamW&) const = default;
 };
 /// bitsandbytes: 8-bit moments with one absmax a block; tensors below 4096 elements keep fp32 moments.
 struct AdamW8bit {
+    static constexpr const char* name = "adamw8bit";
     std::int64_t block = 256;
     bool operator==(const AdamW8bit&) const = default;
 };
 using Optimizer = std::variant<AdamW, AdamW8bit>;
+/// As a job file spells it.
+[[nodiscard]] inline const char* name_of(const Optimizer& optimizer) {
+    return std::visit([](const auto& kind) { return kind.name; }, optimizer);
+}
 
 /// How linears of a part are stored. `none` keeps `dtype`.
 enum class Quantization : std::uint8_t { none, quanto_qfloat8 };

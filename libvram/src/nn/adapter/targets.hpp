@@ -11,7 +11,7 @@ namespace vram::nn::adapter {
 /// else regular expressions of which one must be found in the name; `is_pattern` holds of each.
 [[nodiscard]] std::function<bool(std::string_view)> targets(const std::vector<std::string>& names);
 
-/// Whether it is a regular expression (ECMAScript, without references back, whose search may take for ever) that can be
+/// Whether it is a regular expression (ECMAScript, without back-references, whose search may take for ever) that can be
 /// compiled.
 [[nodiscard]] bool is_pattern(const std::string& text);
 

@@ -222,7 +222,7 @@ class Reader {
         if (model.flag("attn_masking", false)) {
             if (model.flag("is_flux", false))
                 model.fields.complain("attn_masking", Problem::unsupported,
-                                      "attn_masking is not played; it takes no more than a few prompts", {},
+                                      "attn_masking is not played; it costs at most the size of a few prompts", {},
                                       Severity::note);
             else if (modelled_)
                 model.fields.complain("attn_masking", Problem::conflict,

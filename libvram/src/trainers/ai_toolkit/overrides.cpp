@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "trainers/surroundings.hpp"
+#include "trainers/trainer.hpp"
 #include "vram/io/fields.hpp"
 #include "vram/profile/catalogue.hpp"
 
@@ -14,7 +15,8 @@ namespace {
 
 constexpr io::IntegerRange batch_sizes{1, 4096};
 constexpr io::IntegerRange side{16, 32768};
-constexpr std::int64_t divisible_by = 16;  // a FLUX latent is packed two by two
+constexpr std::int64_t divisible_by = 16;      // a FLUX latent is packed two by two
+constexpr std::int64_t job_resolution = 1024;  // the profiles' default
 
 constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
 constexpr io::Choice<bool> schemes[] = {{"none", false}, {"quanto_qfloat8", true}};
@@ -29,12 +31,18 @@ constexpr io::Choice<Optimizer> optimizers[] = {{"adamw", Optimizer::adamw},
 
 class Reader {
   public:
-    Reader(Config& config, Overrides& out) : config_(config), out_(out) {}
+    Reader(Config& config, Overrides& out, bool is_job) : config_(config), out_(out), is_job_(is_job) {}
 
     void train(io::Fields& job) {
         io::Fields train = job.map("train");
-        if (const auto method = train.choice("method", methods)) config_.fine_tune = *method == Method::full;
-        if (const auto rank = train.integer("rank", {1, 65536})) config_.network.rank = *rank;
+        if (const auto method = train.choice("method", methods))
+            config_.fine_tune = *method == Method::full;
+        else if (is_job_)
+            (void)train.require("method");
+        if (const auto rank = train.integer("rank", {1, 65536}))
+            config_.network.rank = *rank;
+        else if (is_job_ && !config_.fine_tune)
+            (void)train.require("rank");
         train.ignore("alpha");  // of no weight in memory; the trainer takes the rank for FLUX
         if (const auto only_blocks = train.choice("targets", targets)) config_.network.transformer_only = *only_blocks;
         for (std::string_view key : {"factor", "conv_rank", "adapter_dtype"})
@@ -69,11 +77,14 @@ class Reader {
         if (const auto buckets = data.integer_lists("buckets", {1, side.max}, {2, 3}, {1, 256})) {
             for (const std::vector<std::int64_t>& bucket : *buckets) add(data, "buckets", bucket);
         } else if (const auto resolution = data.integers("resolution", side, {2, 2}, io::Single::is_a_list)) {
-            out_.sizes_said = resolution->size() == 2;
+            out_.sizes_said = is_job_ || resolution->size() == 2;
             if (out_.sizes_said)
-                add(data, "resolution", *resolution);
+                add(data, "resolution", {resolution->front(), resolution->back()});
             else
                 at(resolution->front());
+        } else if (is_job_) {
+            out_.sizes_said = true;
+            add(data, "resolution", {job_resolution, job_resolution});
         }
         if (data.integer("frames", {1, 4097}, 1) != 1)
             data.complain("frames", Problem::unsupported, "FLUX trains on images: data.frames is 1");
@@ -85,6 +96,7 @@ class Reader {
     }
 
     void sample(io::Fields& job) {
+        if (is_job_ && job.has("sample")) config_.train.disable_sampling = false;
         io::Fields sample = job.map("sample");
         const auto resolution = sample.integers("resolution", {64, 32768}, {2, 2}, io::Single::is_a_list);
         const auto steps = sample.integer("steps", {1, 10000});
@@ -141,24 +153,41 @@ class Reader {
 
     Config& config_;
     Overrides& out_;
+    bool is_job_;
 };
 
 }  // namespace
 
+bool is_modelled(const profile::ModelProfile& profile) { return profile.family == "flux" && !profile.reference_images; }
+
+Config job_defaults() {
+    Config config;
+    config.train.dtype = Dtype::bf16;
+    config.train.disable_sampling = true;
+    return config;
+}
+
 Overrides apply_overrides(const io::Document& document, const profile::Catalogue& catalogue, Config& config,
                           Diagnostics& complaints, Diagnostics& notes) {
     Overrides out;
-    const io::Node* said = document.root.find("vramest");
+    const bool is_job = is_job_file(document);
+    const io::Node* said = is_job ? &document.root : document.root.find("vramest");
     const io::Node nothing{io::Map{}};
     io::Fields job(document, said != nullptr ? *said : nothing, "", complaints);
-    Reader reader(config, out);
+    Reader reader(config, out, is_job);
     job.ignore("trainer");
+    if (is_job) (void)job.integer("vramest", {1, 1}, io::required);
     if (const auto model = job.text("model")) {
         const profile::ModelProfile* profile = catalogue.model(*model);
         if (profile == nullptr)
             job.complain("model", Problem::unknown_model, "unknown model " + *model, catalogue.nearest_model(*model));
+        else if (!is_modelled(*profile))
+            job.complain("model", Problem::unsupported,
+                         profile->name + " is not modelled with trainer ai-toolkit: FLUX.1 and Flex.1 are");
         else
             out.model = profile->id;
+    } else if (is_job) {
+        (void)job.require("model");
     }
     if (const auto dtype = job.choice("dtype", dtypes)) config.train.dtype = *dtype;
     reader.quantize(job);

@@ -7,7 +7,8 @@
 
 namespace vram::profile {
 class Catalogue;
-}
+struct ModelProfile;
+}  // namespace vram::profile
 
 namespace vram::trainers::ai_toolkit {
 
@@ -21,8 +22,14 @@ struct Overrides {
     job::Card card;
 };
 
+/// Whether this recipe plays the model: FLUX.1 without reference images, and Flex.1.
+[[nodiscard]] bool is_modelled(const profile::ModelProfile& profile);
+
+/// What a job file leaves to the trainer: its defaults, in bf16, without samples, at the model's resolution.
+[[nodiscard]] Config job_defaults();
+
 /// Applies what stands under the document's root key `vramest` (`--set train.batch_size=2`) to the config that was
-/// read.
+/// read; of a job file, what stands in it.
 [[nodiscard]] Overrides apply_overrides(const io::Document& document, const profile::Catalogue& catalogue,
                                         Config& config, Diagnostics& complaints, Diagnostics& notes);
 

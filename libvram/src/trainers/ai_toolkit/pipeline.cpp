@@ -98,6 +98,12 @@ Tensors Part::forward(const Tensors& args, const models::Request& request) {
     return model->forward(args, request);
 }
 
+bool Part::takes(std::string_view argument, const models::Request& request) const {
+    const std::vector<models::Value> inputs = model->inputs(request);
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const models::Value& value) { return value.name == argument; });
+}
+
 void Part::to_gpu() {
     if (on_gpu_) return;
     weights.base_to_gpu();

@@ -31,6 +31,8 @@ class Part {
     Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile);
 
     [[nodiscard]] Tensors forward(const Tensors& args, const models::Request& request);
+    /// Whether forward has an argument of this name.
+    [[nodiscard]] bool takes(std::string_view argument, const models::Request& request) const;
     /// module.to(device).
     void to_gpu();
     void to_cpu();

@@ -10,6 +10,7 @@
 #include "trainers/ai_toolkit/dataset.hpp"
 #include "trainers/ai_toolkit/overrides.hpp"
 #include "trainers/surroundings.hpp"
+#include "trainers/trainer.hpp"
 #include "vram/io/document.hpp"
 #include "vram/profile/catalogue.hpp"
 
@@ -37,7 +38,7 @@ std::string model_of(const io::Document& document, const Config& config, const p
     const Place place = node != nullptr ? document.place_of(*node) : Place{document.file_name, 0, 0};
     const std::string key = "config.process[0].model.name_or_path";
     if (const profile::ModelProfile* profile = catalogue.model(name)) {
-        if (profile->family == "flux" && profile->id != "flux1_kontext") return profile->id;
+        if (is_modelled(*profile)) return profile->id;
         complaints.push_back({Severity::error,
                               Problem::conflict,
                               place,
@@ -101,7 +102,7 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     } else {
         keys["train.method"] = "full";
     }
-    keys["train.optimizer"] = std::holds_alternative<job::AdamW>(training.optimizer) ? "adamw" : "adamw8bit";
+    keys["train.optimizer"] = job::name_of(training.optimizer);
     keys["train.gradient_checkpointing"] = text(training.gradient_checkpointing);
     keys["train.gradient_accumulation"] = text(training.gradient_accumulation);
     keys["train.autocast"] = "none";
@@ -134,12 +135,12 @@ job::Training training_of(const Config& config) {
         out.method = job::FullFinetune{config.model.names};
     } else {
         job::Lora lora;
-        lora.style = job::AdapterStyle::toolkit;
         lora.rank = config.network.rank;
         lora.alpha = static_cast<double>(config.network.rank);  // PEFT's format has no alpha
         lora.dtype = Dtype::f32;                                // network.force_to(device, torch.float32)
         lora.targets = {config.network.transformer_only ? "blocks" : "all"};
         lora.names = config.network.names;
+        lora.said_at = "config.process[0].network.network_kwargs.only_if_contains";
         out.method = std::move(lora);
     }
     out.optimizer = config.train.optimizer;
@@ -189,15 +190,19 @@ job::Sampling sampling_of(const Config& config) {
 }  // namespace
 
 expected<job::Job> resolve(const io::Document& document, const profile::Catalogue& catalogue, Diagnostics& notes) {
-    expected<Config> read = read_config(document, notes);
+    const bool is_job = is_job_file(document);
+    expected<Config> read = is_job ? job_defaults() : read_config(document, notes);
     if (!read) return Unexpected{read.error()};
     Config config = *std::move(read);
     Diagnostics complaints;
+    if (is_job) complaints = document.complaints;  // keys that stand twice
+    for (Diagnostic& doubled : complaints) doubled.severity = Severity::error;
     const Overrides overrides = apply_overrides(document, catalogue, config, complaints, notes);
 
     job::Job job;
     job.trainer = "ai-toolkit";
-    job.model = overrides.model.empty() ? model_of(document, config, catalogue, complaints, notes) : overrides.model;
+    job.model = overrides.model;
+    if (job.model.empty() && !is_job) job.model = model_of(document, config, catalogue, complaints, notes);
     job.dtype = config.train.dtype;
     if (config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
     if (config.fine_tune && config.model.quantize)

@@ -76,8 +76,7 @@ void generate(Pipeline& pipeline, const PromptEmbeds& embeds, const job::Batch& 
         const Tensor timesteps = run.empty({pipeline.job.sampling.steps}, Dtype::f32, Op::to_device);
         const Tensor sigmas = run.empty({pipeline.job.sampling.steps + 1}, Dtype::f32, Op::cat);
         Tensor guidance;
-        if (pipeline.transformer.model->inputs(request).size() > 6)
-            guidance = run.empty({1}, Dtype::f32, Op::to_device);
+        if (pipeline.transformer.takes("guidance", request)) guidance = run.empty({1}, Dtype::f32, Op::to_device);
         Tensor timestep;
         for (int i = 0; i < 2; ++i) {
             timestep = run.empty({1}, dtype, Op::to_copy);

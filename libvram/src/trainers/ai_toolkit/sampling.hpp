@@ -5,8 +5,8 @@
 namespace vram::trainers::ai_toolkit {
 
 /// BaseSDTrainProcess.sample and StableDiffusion.generate_images over FluxPipeline, inside an open phase: stages text,
-/// denoise, decode for each size; two denoising steps stand for all. `merges`: an adapter over plain weights is merged
-/// into them, which allocates unless it is still zero.
+/// denoise, decode for each size; two denoising steps stand for all. An adapter over plain weights is merged into
+/// them, which allocates unless it is still zero.
 void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimizer, bool adapter_is_zero);
 
 /// BaseSDTrainProcess.save of an adapter: tensors go to the host one by one.

@@ -68,7 +68,7 @@ void Section::finish() {
         if (key.means == Means::unsupported) refuse(key.name, std::string(key.why));
         if (key.means == Means::small)
             fields.complain(key.name, Problem::unsupported,
-                            fields.path(key.name) + " is not played; it takes no more than a few latents", {},
+                            fields.path(key.name) + " is not played; it costs at most the size of a few latents", {},
                             Severity::note);
     }
     const std::size_t before = complaints_.size();

@@ -263,7 +263,7 @@ Tensor Training::predict_noise(const Tensor& latents, const Tensor& timestep, co
     Tensors args{latent_model_input_packed, text_embeddings.text_embeds, text_embeddings.pooled_embeds};
     {
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
-        if (pipeline_.transformer.model->inputs(request).size() > 6) {
+        if (pipeline_.transformer.takes("guidance", request)) {
             guidance = run_.empty({1}, Dtype::f32, Op::to_device);
             guidance = shadow::expand(std::move(guidance), {batch.count});
         }

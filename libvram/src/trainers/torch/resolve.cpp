@@ -111,14 +111,6 @@ job::Call::Operation read_operation(io::Fields& job, const ModelProfile* profile
 
 }  // namespace
 
-bool recognises(const io::Document& document) {
-    const io::Node* version = document.root.find("vramest");
-    if (version != nullptr && !version->is(io::Kind::map)) return true;
-    const io::Node* trainer = document.root.find("trainer");
-    return trainer != nullptr && trainer->text() != nullptr &&
-           (document.root.find("model") != nullptr || document.root.find("component") != nullptr);
-}
-
 expected<job::Job> resolve(const io::Document& document, const profile::Catalogue& catalogue, Diagnostics& notes) {
     Diagnostics complaints = document.complaints;
     for (Diagnostic& doubled : complaints) doubled.severity = Severity::error;

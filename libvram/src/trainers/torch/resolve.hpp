@@ -12,9 +12,6 @@ class Catalogue;
 
 namespace vram::trainers::torch {
 
-/// A vramest job file: a map with a number under `vramest`, or with `trainer` and a model.
-[[nodiscard]] bool recognises(const io::Document& document);
-
 /// Reads a job file for the plain loop: every key of job-file.md §1. All complaints at once, each with its place:
 /// unknown, duplicate, missing and ill-typed keys, sizes that the model cannot take, keys that exclude each other;
 /// `unsupported` for what is understood and not modelled. Numbers are bounded so that whatever is accepted can be

@@ -36,7 +36,7 @@ void tell(Keys& keys, const job::FullFinetune&) { keys["train.method"] = "full";
 
 void tell(Keys& keys, const job::Training& training) {
     std::visit([&](const auto& method) { tell(keys, method); }, training.method);
-    keys["train.optimizer"] = std::holds_alternative<job::AdamW>(training.optimizer) ? "adamw" : "adamw8bit";
+    keys["train.optimizer"] = job::name_of(training.optimizer);
     keys["train.gradient_checkpointing"] = text(training.gradient_checkpointing);
     keys["train.gradient_accumulation"] = text(training.gradient_accumulation);
     keys["train.autocast"] = training.autocast.enabled ? text(training.autocast.dtype) : "none";

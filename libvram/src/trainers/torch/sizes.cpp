@@ -28,6 +28,15 @@ class Reader {
         const std::optional<std::int64_t> written_frames = data_.integer("frames", frames_range);
         const std::int64_t frames = written_frames.value_or(1);
         if (written_frames) check_frames("data.frames", frames);
+        if (profile_ != nullptr && !written_frames && !data_.has("buckets") && profile_->defaults.frames > 1)
+            notes.push_back({Severity::note,
+                             Problem::missing_key,
+                             data_.place(),
+                             "data.frames",
+                             {},
+                             {},
+                             "data.frames is not said: one frame is played; " + profile_->id + " is usually given " +
+                                 std::to_string(profile_->defaults.frames)});
         if (data_.has("buckets") && data_.has("resolution"))
             data_.complain("buckets", Problem::conflict, "data.buckets and data.resolution exclude each other");
         if (data_.has("buckets") && !trains)

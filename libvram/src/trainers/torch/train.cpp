@@ -90,6 +90,7 @@ job::Method read_method(io::Fields& train, Dtype dtype) {
     lora.alpha = train.number("alpha", {0, 1e9}, static_cast<double>(lora.rank));
     lora.dtype = train.choice("adapter_dtype", adapter_dtypes, dtype);
     lora.targets = read_targets(train);
+    lora.said_at = "train.targets";
     for (std::string_view key : {"factor", "conv_rank"})
         if (train.integer(key, {-1, 65536}))
             train.complain(key, Problem::unsupported, train.path(key) + " is not modelled with trainer torch");

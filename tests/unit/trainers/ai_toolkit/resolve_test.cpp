@@ -152,6 +152,8 @@ TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
              Case{{{"data.buckets", "[[1024, 1024, 5]]"}}, Problem::unsupported, "data.buckets", ""},
              Case{{{"quantize", "quanto_qint8"}}, Problem::bad_value, "quantize", "quanto_qfloat8"},
              Case{{{"model", "flux1_def"}}, Problem::unknown_model, "model", "flux1_dev"},
+             Case{{{"model", "sdxl"}}, Problem::unsupported, "model", ""},
+             Case{{{"model", "flux1_kontext"}}, Problem::unsupported, "model", ""},
              Case{{{"train.method", "full"}}, Problem::unsupported, "model.quantize", ""},
              Case{{{"train.autocast", "bf16"}}, Problem::unsupported, "train.autocast", ""},
          }) {
@@ -162,6 +164,39 @@ TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
         CHECK(out.job.error().front().problem == c.problem);
         CHECK(out.job.error().front().key == c.key);
         CHECK(out.job.error().front().nearest == c.nearest);
+    }
+}
+
+TEST_CASE("ai-toolkit: a job file may ask for its loop") {
+    const std::string head = "vramest: 1\ntrainer: ai-toolkit\nmodel: flux-dev\n";
+    const job::Job job =
+        good(head +
+             "quantize: quanto_qfloat8\ntrain: {method: lora, rank: 8, optimizer: adamw8bit, batch_size: 2}\n"
+             "data: {resolution: 768}\nsample: {resolution: [512, 640]}\ngpu: rtx-4090\n");
+    CHECK(job.trainer == "ai-toolkit");
+    CHECK(job.model == "flux1_dev");
+    CHECK(job.dtype == Dtype::bf16);
+    CHECK(training(job).batches == std::vector<job::Batch>{{768, 768, 1, 2}});
+    CHECK(std::get<job::Lora>(training(job).method).rank == 8);
+    CHECK(job.sampling.images == std::vector<job::Batch>{{512, 640, 1, 1}});
+    CHECK(job.card.gpu == "rtx-4090");
+    CHECK(good(head + "train: {method: full}\n").sampling.images.empty());
+    CHECK(training(good(head + "train: {method: full}\n")).batches == std::vector<job::Batch>{{1024, 1024, 1, 1}});
+    struct Case {
+        const char *rest, *key;
+        Problem problem;
+    };
+    for (const Case& c : {Case{"", "train.method", Problem::missing_key},
+                          Case{"train: {method: lora}\n", "train.rank", Problem::missing_key},
+                          Case{"train: {method: lora, rank: 8, rnak: 4}\n", "train.rnak", Problem::unknown_key},
+                          Case{"train: {method: full}\ntrain: {method: full}\n", "train", Problem::duplicate_key},
+                          Case{"train: {method: full}\ndatasets: []\n", "datasets", Problem::unknown_key}}) {
+        CAPTURE(c.key);
+        const Resolved out = resolve(head + c.rest);
+        REQUIRE_FALSE(out.job);
+        CHECK(out.job.error().front().problem == c.problem);
+        CHECK(out.job.error().front().key == c.key);
+        CHECK(out.job.error().front().place.line > 0);
     }
 }
 

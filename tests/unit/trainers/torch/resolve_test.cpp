@@ -68,8 +68,7 @@ TEST_CASE("what a job does not say has the defaults of the job file") {
     CHECK(job.card == job::Card{});
     const job::Training& training = training_of(job);
     CHECK(training.batches == std::vector{job::Batch{1024, 1024, 1, 1}});
-    CHECK(std::get<job::Lora>(training.method) ==
-          job::Lora{job::AdapterStyle::peft, 16, 16.0, Dtype::bf16, {"attention"}, {}});
+    CHECK(std::get<job::Lora>(training.method) == job::Lora{16, 16.0, Dtype::bf16, {"attention"}, {}, "train.targets"});
     CHECK(training.optimizer == job::Optimizer{job::AdamW{}});
     CHECK(!training.gradient_checkpointing);
     CHECK(training.gradient_accumulation == 1);
@@ -99,7 +98,7 @@ capacity: 24 GiB
     CHECK(job.dtype == Dtype::f16);
     const job::Training& training = training_of(job);
     CHECK(std::get<job::Lora>(training.method) ==
-          job::Lora{job::AdapterStyle::peft, 32, 8.5, Dtype::f32, {"to_q", "to_k$"}, {}});
+          job::Lora{32, 8.5, Dtype::f32, {"to_q", "to_k$"}, {}, "train.targets"});
     CHECK(training.gradient_checkpointing);
     CHECK(training.gradient_accumulation == 4);
     CHECK(training.autocast == job::Autocast{true, Dtype::bf16});
