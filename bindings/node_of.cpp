@@ -71,6 +71,8 @@ class Reader {
             complain(Problem::bad_encoding, path, "is not a text that UTF-8 can hold");
             return {};
         }
+        if ((bytes_ += size) > limits_.bytes)
+            stop(Problem::file_too_large, path, "there is more text than " + vram::to_text(limits_.bytes));
         std::string out(data, static_cast<std::size_t>(size));
         if (out.find('\0') != std::string::npos) {
             complain(Problem::bad_encoding, path, "holds a NUL");
@@ -100,6 +102,8 @@ class Reader {
         const auto items = py::reinterpret_steal<py::object>(checked(PyMapping_Items(value.ptr())));
         io::Map out;
         for (const py::handle item : items) {
+            if (!PyTuple_Check(item.ptr()) || PyTuple_Size(item.ptr()) != 2)
+                throw py::type_error((path.empty() ? "a job" : path) + " is a mapping whose items are no pairs");
             const auto pair = py::cast<std::pair<py::object, py::object>>(item);
             if (!PyUnicode_Check(pair.first.ptr())) {
                 complain(Problem::wrong_type, path, "keys must be texts, not " + type_name(pair.first));
@@ -126,6 +130,7 @@ class Reader {
     Diagnostics& complaints_;
     const io::Limits& limits_;
     std::int64_t nodes_ = 0;
+    Bytes bytes_ = 0;
     py::object mapping_ = py::module_::import("collections.abc").attr("Mapping");
 };
 

@@ -36,7 +36,11 @@ Input input_of(py::handle job, Diagnostics& complaints) {
         if (!PyUnicode_Check(path.ptr())) throw py::type_error("job must be a path of str, not of bytes");
         const auto encoded = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
         const auto shown = py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(path.ptr(), "utf-8", "replace"));
-        if (!encoded || !shown) throw py::error_already_set();
+        if (!encoded || !shown) {
+            PyErr_Clear();
+            complaints.push_back(complaint(Problem::bad_encoding, "", {}, "job is a name that no file can have"));
+            return {std::nullopt, "<job>", {}};
+        }
         return {std::string(encoded), std::string(shown), {}};
     }
     if (!py::isinstance(job, py::module_::import("collections.abc").attr("Mapping")))

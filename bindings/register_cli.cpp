@@ -20,9 +20,9 @@ void register_cli(py::module_& m) {
                 py::gil_scoped_release released;
                 code = cli::run(args, out, err);
             }
-            return py::make_tuple(code, out.str(), err.str());
+            return py::make_tuple(code, py::bytes(out.str()), py::bytes(err.str()));
         },
-        py::arg("args"), "The vramest command on these arguments: (exit code, what it printed, what it complained).");
+        py::arg("args"), "The vramest command on these arguments: (exit code, what it printed, what it complained), UTF-8.");
 }
 
 }  // namespace vram::python

@@ -96,6 +96,8 @@ void register_parts(py::module_& m) {
         .def_readonly("allocated_peak", &Phase::allocated_peak)
         .def_readonly("reserved_peak", &Phase::reserved_peak)
         .def_readonly("device_peak", &Phase::device_peak)
+        .def_readonly("needs_low", &Phase::needs_low, "Of the card, had earlier phases left nothing in torch's cache.")
+        .def_readonly("needs_high", &Phase::needs_high, "The other end of that range.")
         .def_property_readonly("verdict", &text_of<&Phase::verdict, Phase>)
         .def_readonly("stages", &Phase::stages)
         .def("__repr__", [](const Phase& phase) { return "<vramest.Phase " + phase.name + ">"; });

@@ -18,19 +18,22 @@ Unexpected complaint(Problem problem, std::string key, std::string found, std::s
 
 /// What CLI11 fills; read into Arguments once it is done.
 struct Raw {
-    std::string capacity, alloc_conf, os, other_processes;
+    std::string gpu, capacity, alloc_conf, os, other_processes;
     std::vector<std::string> sets;
+    std::vector<CLI::Option*> given;  // those that may not be empty
 };
 
 void add_job_options(CLI::App& verb, Arguments& arguments, Raw& raw) {
     verb.add_option("FILE", arguments.file, "a job file or a trainer's config; - reads standard input")->required();
-    verb.add_option("--gpu", arguments.options.gpu, "a card's id or name; auto asks the driver");
-    verb.add_option("--capacity", raw.capacity, "instead of a card: what torch reports as total, such as 24GiB");
+    raw.given.push_back(verb.add_option("--gpu", raw.gpu, "a card's id or name; auto asks the driver"));
+    raw.given.push_back(
+        verb.add_option("--capacity", raw.capacity, "instead of a card: what torch reports as total, such as 24GiB"));
     verb.add_option("--set", raw.sets, "KEY=VALUE: overrides a key of the job; may be given several times")
         ->allow_extra_args(false);
     verb.add_option("--alloc-conf", raw.alloc_conf, "as PYTORCH_CUDA_ALLOC_CONF");
-    verb.add_option("--os", raw.os, "linux, windows or wsl");
-    verb.add_option("--other-processes", raw.other_processes, "what else sits on the card, such as 1.5GiB");
+    raw.given.push_back(verb.add_option("--os", raw.os, "linux, windows or wsl"));
+    raw.given.push_back(
+        verb.add_option("--other-processes", raw.other_processes, "what else sits on the card, such as 1.5GiB"));
 }
 
 /// A value as YAML flow that reads back as this text.
@@ -45,6 +48,10 @@ expected<Arguments> finish(Arguments arguments, const Raw& raw) {
     const auto add = [&](Unexpected failure) {
         complaints.insert(complaints.end(), failure.complaints.begin(), failure.complaints.end());
     };
+    for (const CLI::Option* option : raw.given)
+        if (option->count() > 0 && option->as<std::string>().empty())
+            add(complaint(Problem::bad_value, option->get_name(), {}, {}, option->get_name() + " is given and empty"));
+    arguments.options.gpu = raw.gpu;
     for (const std::string& set : raw.sets) {
         const std::size_t equals = set.find('=');
         if (equals == std::string::npos || equals == 0)
@@ -60,7 +67,7 @@ expected<Arguments> finish(Arguments arguments, const Raw& raw) {
     if (!raw.capacity.empty() && !parse_bytes(raw.capacity, arguments.options.capacity))
         add(complaint(Problem::bad_unit, "--capacity", raw.capacity, {},
                       "--capacity must be a size such as 24GiB, not " + raw.capacity));
-    if (!raw.capacity.empty() && arguments.options.capacity == 0 && complaints.empty())
+    else if (!raw.capacity.empty() && arguments.options.capacity == 0)
         add(complaint(Problem::out_of_range, "--capacity", raw.capacity, {}, "--capacity must be above 0"));
     if (!raw.capacity.empty() && !arguments.options.gpu.empty())
         add(complaint(Problem::conflict, "--capacity", raw.capacity, {}, "--gpu and --capacity exclude each other"));
@@ -120,6 +127,7 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     CLI::App& schema = *app.add_subcommand("schema", "JSON Schema of the report and of the job file");
     schema.add_flag("--json", arguments.json, "as JSON, which it is anyway");
     for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verb->allow_extras();
+    app.require_subcommand(0, 1);  // the name of a second verb is no verb
 
     try {
         app.parse(std::vector<std::string>(args.rbegin(), args.rend()));

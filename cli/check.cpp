@@ -27,7 +27,13 @@ int check(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
     const report::Report report = report::check(*text, arguments.file, options, catalogue);
     out << (arguments.json ? report::to_json(report) + "\n" : report::to_text(report));
-    if (report.verdict == report::Verdict::cannot_say) print_complaints(report.diagnostics, err);
+    if (report.verdict == report::Verdict::cannot_say) {
+        Diagnostics rest = report.diagnostics;
+        // The answer names the first one already.
+        if (!arguments.json)
+            std::erase_if(rest, [&](const Diagnostic& d) { return report.reason.starts_with(to_text(d)); });
+        print_complaints(rest, err);
+    }
     return report::exit_code(report, arguments.strict);
 }
 

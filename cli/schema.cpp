@@ -48,6 +48,7 @@ constexpr std::string_view text = R"json({
                 "batch_size": {"type": ["integer", "null"]}, "kept_for_backward": {"$ref": "#/$defs/bytes"},
                 "tensors_start": {"$ref": "#/$defs/bytes"}, "tensors_peak": {"$ref": "#/$defs/bytes"}, "tensors_end": {"$ref": "#/$defs/bytes"},
                 "allocated_peak": {"$ref": "#/$defs/bytes"}, "reserved_peak": {"$ref": "#/$defs/bytes"}, "device_peak": {"$ref": "#/$defs/bytes"},
+                "needs_low": {"$ref": "#/$defs/bytes"}, "needs_high": {"$ref": "#/$defs/bytes"},
                 "verdict": {"$ref": "#/$defs/verdict"},
                 "stages": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"},
                 "tensors_peak": {"$ref": "#/$defs/bytes"}, "tensors_end": {"$ref": "#/$defs/bytes"},

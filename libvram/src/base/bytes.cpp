@@ -1,5 +1,6 @@
 #include "vram/base/bytes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -21,6 +22,15 @@ std::string to_text(Bytes bytes) {
     }
     return std::to_string(bytes) + " B";
 }
+
+namespace {
+
+bool same_word(std::string_view a, std::string_view b) {
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+}  // namespace
 
 bool parse_bytes(std::string_view text, Bytes& out) {
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -46,7 +56,7 @@ bool parse_bytes(std::string_view text, Bytes& out) {
                                           {"TB", 1e12},
                                           {"G", 1073741824.0}}};
     for (const Unit& candidate : units) {
-        if (candidate.name != unit) continue;
+        if (!same_word(candidate.name, unit)) continue;
         const double size = number * candidate.size;
         if (size >= 9.2e18) return false;
         out = static_cast<Bytes>(std::llround(size));

@@ -330,6 +330,16 @@ class Second final : public YAML::EventHandler {
     TreeBuilder& tree_;
 };
 
+/// What most likely is wrong in the line where a parser gave up, for people.
+std::string hint(std::string_view text, std::int64_t offset) {
+    const std::size_t at = std::min(static_cast<std::size_t>(offset), text.size());
+    const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+    const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+    const std::size_t indent = std::min(line.find_first_not_of(" \t"), line.size());
+    if (line.substr(0, indent).find('\t') != std::string_view::npos) return "; a tab stands where blanks must indent";
+    return "; is the line, or the one before it, indented as its neighbours are?";
+}
+
 }  // namespace
 
 void read_yaml(const Document& document, std::int64_t start, TreeBuilder& tree) {
@@ -350,7 +360,7 @@ void read_yaml(const Document& document, std::int64_t start, TreeBuilder& tree) 
     } catch (const Refused&) {  // tree.failure() is set
     } catch (const YAML::Exception& error) {
         const std::int64_t offset = start + std::max(error.mark.pos, 0);
-        tree.fail(Problem::syntax, {offset, offset}, "not YAML: " + error.msg);
+        tree.fail(Problem::syntax, {offset, offset}, "not YAML: " + error.msg + hint(text, offset));
     }
 }
 

@@ -63,6 +63,13 @@ Defaults read_defaults(io::Fields fields) {
     return defaults;
 }
 
+AtMost read_at_most(io::Fields fields) {
+    AtMost at_most{fields.integer("side", {1}, 0), fields.integer("frames", {1}, 0),
+                   fields.integer("text_tokens", {1}, 0)};
+    fields.finish();
+    return at_most;
+}
+
 Passport read_passport(io::Fields fields) {
     Passport passport{fields.integer("parameters", {1}, io::required), fields.text("against", io::required)};
     fields.finish();
@@ -97,6 +104,7 @@ expected<ModelProfile> read_model_profile(std::string_view text, std::string fil
     profile.defaults = read_defaults(fields.map("defaults"));
     profile.divisible_by = fields.integer("divisible_by", {1, 1024}, 1);
     profile.frame_step = fields.integer("frame_step", {0, 64}, 0);
+    profile.at_most = read_at_most(fields.map("at_most"));
     profile.reference_images = fields.boolean("reference_images", false);
     profile.keep_in_fp32 = fields.texts("keep_in_fp32").value_or(std::vector<std::string>{});
     fields.require("config");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "vram/device/allocator_config.hpp"
+
 namespace vram::report {
 namespace {
 
@@ -51,18 +53,21 @@ Card card_of(Bytes capacity, const job::Environment& environment, ChosenBy chose
             {{shadow::Category::context, context.low, context.high, context.source}}};
 }
 
-expected<Card> named_card(const CheckOptions& options, const job::Job& job, const profile::DeviceCatalogue& cards) {
-    if (!options.gpu.empty()) {
-        if (const profile::DeviceProfile* profile = cards.device(options.gpu))
-            return card_of(*profile, job.environment, ChosenBy::flag);
-        return Unexpected{{{Severity::error,
-                            Problem::unknown_gpu,
-                            {"--gpu", 0, 0},
-                            "gpu",
-                            options.gpu,
-                            cards.nearest_device(options.gpu),
-                            "unknown GPU " + options.gpu}}};
-    }
+std::optional<Diagnostic> complaint_of(const CheckOptions& options, const profile::DeviceCatalogue& cards) {
+    if (!options.gpu.empty() && cards.device(options.gpu) == nullptr)
+        return Diagnostic{Severity::error, Problem::unknown_gpu, {"--gpu", 0, 0}, "gpu", options.gpu,
+                          cards.nearest_device(options.gpu), "unknown GPU " + options.gpu};
+    if (options.capacity != 0 &&
+        (options.capacity < job::smallest_capacity || options.capacity > device::unlimited))
+        return Diagnostic{Severity::error, Problem::out_of_range, {"--capacity", 0, 0}, "capacity",
+                          std::to_string(options.capacity), {},
+                          "capacity must be from 512 MiB to 1 PiB, not " + vram::to_text(options.capacity) +
+                              "; a bare number counts bytes"};
+    return std::nullopt;
+}
+
+Card named_card(const CheckOptions& options, const job::Job& job, const profile::DeviceCatalogue& cards) {
+    if (!options.gpu.empty()) return card_of(*cards.device(options.gpu), job.environment, ChosenBy::flag);
     if (options.capacity > 0) return card_of(options.capacity, job.environment, ChosenBy::flag);
     if (!job.card.gpu.empty()) return card_of(*cards.device(job.card.gpu), job.environment, ChosenBy::job);
     if (job.card.capacity > 0) return card_of(job.card.capacity, job.environment, ChosenBy::job);

@@ -26,6 +26,14 @@ expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, cons
         guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document);
     if (!facts) return Unexpected{facts.error()};
     Unlimited unlimited = unlimited_need(run.trace, config);
+    if (unlimited.usage.failure)
+        return Unexpected{{{Severity::error,
+                            Problem::overflow,
+                            {opened.document.file_name, 0, 0},
+                            {},
+                            {},
+                            {},
+                            "this job is too large: it needs more than 1 PiB"}}};
     return Played{kernels, std::move(run.trace), *std::move(facts), std::move(unlimited)};
 }
 
@@ -45,16 +53,18 @@ Diagnostics targets_complaint(const Opened& opened, const run::Facts& facts) {
              lora->said_at + " meets no linear of " + opened.job.model}};
 }
 
-device::AllocatorConfig allocator_of(const job::Environment& environment, Diagnostics& notes) {
+device::AllocatorConfig allocator_of(const Opened& opened, Diagnostics& notes) {
+    const job::Environment& environment = opened.job.environment;
     expected<device::AllocatorConfig> config = device::parse(environment.alloc_conf);
     if (!config) return {};  // resolve has refused what does not parse
     if (config->expandable_segments && environment.os != job::Environment::Os::linux_) {
         // Source: torch warns "expandable_segments not supported on this platform" and goes on without.
         config->expandable_segments = false;
+        const std::string key = "environment.alloc_conf";
         notes.push_back({Severity::warning,
                          Problem::unsupported,
-                         {},
-                         "environment.alloc_conf",
+                         opened.document.place_of(said(opened.document, key)),
+                         key,
                          environment.alloc_conf,
                          {},
                          "expandable_segments is ignored on Windows"});
@@ -67,18 +77,27 @@ Report answer(const Opened& opened, const Played& played, const device::Allocato
                      card);
 }
 
+/// Every known card, from the least that torch may have on it to the most.
+std::vector<Card> by_size(const job::Environment& environment, const profile::DeviceCatalogue& catalogue) {
+    std::vector<Card> cards;
+    for (const profile::DeviceProfile& profile : catalogue.devices())
+        cards.push_back(card_of(profile, environment, ChosenBy::smallest_that_holds));
+    std::stable_sort(cards.begin(), cards.end(),
+                     [](const Card& a, const Card& b) { return a.line.capacity < b.line.capacity; });
+    return cards;
+}
+
 /// The smallest card that holds the job, or the largest that is known. Each is asked with its own kernels; `first` is
 /// what kernels of sm89 did, and cards that could not even hold its tensors are passed over.
 Report on_smallest(const Opened& opened, Played first, const device::AllocatorConfig& config,
                    const profile::Catalogue& catalogue) {
     std::vector<Played> plays;  // one for each kind of kernels
     plays.push_back(std::move(first));
-    const std::vector<profile::DeviceProfile>& cards = catalogue.cards().devices();
-    for (const profile::DeviceProfile& profile : cards) {
-        const Card card = card_of(profile, opened.job.environment, ChosenBy::smallest_that_holds);
-        const bool is_last = &profile == &cards.back();
+    const std::vector<Card> cards = by_size(opened.job.environment, catalogue.cards());
+    for (const Card& card : cards) {
+        const bool is_last = &card == &cards.back();
         if (plays.front().unlimited.usage.tensors_peak > card.line.usable() && !is_last) continue;
-        const shadow::Kernels kernels = kernels_of(opened.job.environment, &profile);
+        const shadow::Kernels kernels = kernels_of(opened.job.environment, card.profile);
         auto played = std::find_if(plays.begin(), plays.end(), [&](const Played& p) { return p.kernels == kernels; });
         if (played == plays.end()) {
             expected<Played> fresh = play(opened, kernels, config, catalogue);
@@ -96,23 +115,24 @@ Report on_smallest(const Opened& opened, Played first, const device::AllocatorCo
 
 Report check_opened(const Opened& opened, const CheckOptions& options, const profile::Catalogue& catalogue,
                     Diagnostics& notes) {
-    const expected<Card> card = named_card(options, opened.job, catalogue.cards());
-    if (!card) return refused(opened.document.file_name, card.error());
-    const device::AllocatorConfig config = allocator_of(opened.job.environment, notes);
-    expected<Played> played = play(opened, kernels_of(opened.job.environment, card->profile), config, catalogue);
+    const Card card = named_card(options, opened.job, catalogue.cards());
+    const device::AllocatorConfig config = allocator_of(opened, notes);
+    expected<Played> played = play(opened, kernels_of(opened.job.environment, card.profile), config, catalogue);
     if (!played) return refused(opened.document.file_name, played.error());
     if (const Diagnostics complaints = targets_complaint(opened, played->facts); !complaints.empty())
         return refused(opened.document.file_name, complaints);
-    if (card->profile == nullptr && card->line.capacity == 0)
+    if (card.profile == nullptr && card.line.capacity == 0)
         return on_smallest(opened, *std::move(played), config, catalogue);
-    return answer(opened, *played, config, *card);
+    return answer(opened, *played, config, card);
 }
 
 Report report_of(const expected<Opened>& opened, const std::string& file_name, const CheckOptions& options,
                  const profile::Catalogue& catalogue, Diagnostics notes) {
-    Report report = !opened             ? refused(file_name, opened.error())
-                    : has_errors(notes) ? refused(file_name, {})
-                                        : check_opened(*opened, options, catalogue, notes);
+    Diagnostics complaints = opened ? Diagnostics{} : opened.error();
+    if (std::optional<Diagnostic> complaint = complaint_of(options, catalogue.cards()))
+        complaints.push_back(*std::move(complaint));
+    Report report = !complaints.empty() || has_errors(notes) ? refused(file_name, std::move(complaints))
+                                                             : check_opened(*opened, options, catalogue, notes);
     report.job.source = file_name;
     if (opened) {
         report.job.trainer = opened->job.trainer;

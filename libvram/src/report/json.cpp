@@ -66,6 +66,8 @@ json json_of(const Phase& phase) {
             {"allocated_peak", phase.allocated_peak},
             {"reserved_peak", phase.reserved_peak},
             {"device_peak", phase.device_peak},
+            {"needs_low", phase.needs_low},
+            {"needs_high", phase.needs_high},
             {"verdict", to_text(phase.verdict)},
             {"stages", std::move(stages)}};
 }

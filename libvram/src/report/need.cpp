@@ -15,37 +15,32 @@ std::vector<Bytes> reserved_of(const device::Usage& usage) {
     return out;
 }
 
-/// Fills in the range; the usage is there.
-Need ranged(device::Usage usage, std::vector<Bytes> bands, const Card& card) {
-    Need need{std::move(usage), std::move(bands), {}, 0, 0, false};
-    need.alone = reserved_of(need.usage);
-    need.device_low = need.usage.reserved_peak + card.outside_low();
-    need.device_high = need.usage.reserved_peak + need.band() + card.outside_high();
+/// Of usages that the bands belong to.
+Need need_of(device::Usage usage, const Unlimited& unlimited, const Card& card) {
+    Need need{std::move(usage), unlimited.bands, unlimited.alone, 0, 0, 0, false};
     need.squeezed = need.usage.retries > 0;
+    for (std::size_t i = 0; i < need.bands.size(); ++i) {
+        const Bytes reserved = need.usage.phases[i].reserved_peak;
+        if (need.squeezed) need.alone[i] = std::min(need.alone[i], reserved);
+        need.reserved_high = std::max(need.reserved_high, reserved + need.bands[i]);
+    }
+    need.reserved_high = std::max(need.reserved_high, need.usage.reserved_peak);
+    need.device_low = need.usage.reserved_peak + card.outside_low();
+    need.device_high = need.reserved_high + card.outside_high();
     return need;
+}
+
+/// What may be reserved if everything beside it is at its worst.
+Bytes worst_limit(const Card& card, const Unlimited& unlimited) {
+    const std::vector<Bytes>& bands = unlimited.bands;
+    const Bytes band = bands.empty() ? 0 : *std::max_element(bands.begin(), bands.end());
+    return card.line.usable() - card.outside_high() - band;
 }
 
 Bytes band_of(Bytes largest, const device::AllocatorConfig& config) {
     if (largest == 0) return 0;
     const Bytes band = device::round_size(largest, config);
     return config.expandable_segments ? std::min(band, config.large_segment_size) : band;
-}
-
-/// What may be reserved if everything beside it is at its worst.
-Bytes worst_limit(const Card& card, Bytes band) { return card.line.usable() - card.outside_high() - band; }
-
-Need whole_run(const Trace& trace, const device::AllocatorConfig& config, const Card& card,
-               const Unlimited& unlimited) {
-    Need roomy = ranged(unlimited.usage, unlimited.bands, card);
-    if (roomy.device_high <= card.line.usable()) return roomy;
-    // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
-    for (const Bytes limit : {worst_limit(card, roomy.band()), card.line.usable_high() - card.outside_low()}) {
-        if (limit <= 0) continue;
-        if (roomy.usage.reserved_peak <= limit) break;  // it would not be felt
-        device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
-        if (!usage.failure) return ranged(std::move(usage), unlimited.bands, card);
-    }
-    return roomy;
 }
 
 }  // namespace
@@ -81,18 +76,26 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
     return bands;
 }
 
-Bytes Need::band() const { return bands.empty() ? 0 : *std::max_element(bands.begin(), bands.end()); }
-
 Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config) {
-    return {device::replay(trace, config), reserved_bands(trace, config)};
+    Unlimited out{device::replay(trace, config), reserved_bands(trace, config), {}};
+    // What one phase leaves in the cache is no reason to call the next one large.
+    out.alone = reserved_of(out.usage.phases.size() < 2 ? out.usage
+                                                        : device::replay(trace, config, device::unlimited,
+                                                                         device::Between::give_back));
+    return out;
 }
 
 Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card, const Unlimited& unlimited) {
-    Need need = whole_run(trace, config, card, unlimited);
-    // What one phase leaves in the cache is no reason to call the next one too large.
-    if (need.device_high > card.line.usable() && need.usage.phases.size() > 1)
-        need.alone = reserved_of(device::replay(trace, config, device::unlimited, device::Between::give_back));
-    return need;
+    Need roomy = need_of(unlimited.usage, unlimited, card);
+    if (roomy.device_high <= card.line.usable()) return roomy;
+    // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
+    for (const Bytes limit : {worst_limit(card, unlimited), card.line.usable_high() - card.outside_low()}) {
+        if (limit <= 0) continue;
+        if (roomy.usage.reserved_peak <= limit) break;  // it would not be felt
+        device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
+        if (!usage.failure) return need_of(std::move(usage), unlimited, card);
+    }
+    return roomy;
 }
 
 Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card) {
@@ -100,9 +103,8 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
 }
 
 bool fits(const Trace& trace, const device::AllocatorConfig& config, const Card& card, const Unlimited& unlimited) {
-    const Need roomy = ranged(unlimited.usage, unlimited.bands, card);
-    if (roomy.device_high <= card.line.usable()) return true;
-    const Bytes limit = worst_limit(card, roomy.band());
+    if (need_of(unlimited.usage, unlimited, card).device_high <= card.line.usable()) return true;
+    const Bytes limit = worst_limit(card, unlimited);
     if (limit <= 0) return false;
     return !device::replay(trace, config, device::Capacity(limit, card.line.capacity)).failure;
 }

@@ -19,6 +19,7 @@ namespace vram::report {
 struct Unlimited {
     device::Usage usage;
     std::vector<Bytes> bands;  // by phase of the usage
+    std::vector<Bytes> alone;  // by phase: reserved, had earlier phases left nothing in the cache
 };
 [[nodiscard]] Unlimited unlimited_need(const shadow::Trace& trace, const device::AllocatorConfig& config);
 
@@ -26,11 +27,10 @@ struct Unlimited {
 struct Need {
     device::Usage usage;
     std::vector<Bytes> bands;               // by phase of the usage
-    std::vector<Bytes> alone;               // by phase: reserved, had nothing been left in the cache when it began
-    Bytes device_low = 0, device_high = 0;  // reserved and what stands beside it; `band` is in the high end only
+    std::vector<Bytes> alone;               // by phase, as in Unlimited
+    Bytes reserved_high = 0;                // the highest phase with its band; its lower end is usage.reserved_peak
+    Bytes device_low = 0, device_high = 0;  // reserved and what stands beside it
     bool squeezed = false;                  // fits only since cached memory goes back to the card
-
-    [[nodiscard]] Bytes band() const;  // of the run: the largest of its phases
 };
 
 /// Where `unlimited`, of this trace and config, exceeds the card: replayed with its limit, as torch gives cached memory

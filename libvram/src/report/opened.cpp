@@ -62,15 +62,25 @@ expected<Opened> open(io::Document document, const CheckOptions& options, const 
     for (const Setting& setting : options.settings)
         if (std::optional<Diagnostic> complaint = io::assign(opened.document, prefix + setting.key, setting.value))
             complaints.push_back(*std::move(complaint));
-    if (!complaints.empty()) return Unexpected{std::move(complaints)};
+    const auto failed = [&](const Diagnostics& more) {
+        complaints.insert(complaints.end(), more.begin(), more.end());
+        return Unexpected{std::move(complaints)};
+    };
 
     const expected<const trainers::Trainer*> trainer = trainer_of(opened.document);
-    if (!trainer) return Unexpected{trainer.error()};
+    if (!trainer) return failed(trainer.error());
     opened.trainer = *trainer;
     expected<job::Job> job = opened.trainer->resolve(opened.document, catalogue, notes);
-    if (!job) return Unexpected{job.error()};
+    if (!job) return failed(job.error());
+    if (!complaints.empty()) return failed({});
     opened.job = *std::move(job);
     return opened;
+}
+
+const io::Node& said(const io::Document& document, std::string_view key) {
+    for (const std::string_view prefix : {"", "vramest."})
+        if (const io::Node* node = io::find(document.root, std::string(prefix) + std::string(key))) return *node;
+    return document.root;
 }
 
 expected<run::Facts> guarded(const std::function<run::Facts()>& step, const io::Document& document) {
@@ -82,10 +92,8 @@ expected<run::Facts> guarded(const std::function<run::Facts()>& step, const io::
     } catch (const Overflow& overflow) {
         return failed(Problem::overflow, std::string("this job is too large: ") + overflow.what());
     } catch (const shadow::NoKernel& missing) {
-        for (const char* key : {"environment.attention", "vramest.environment.attention"})
-            if (const io::Node* node = io::find(document.root, key))
-                return complaint(Problem::conflict, document, *node, "environment.attention", missing.what(), "auto");
-        return failed(Problem::conflict, missing.what());
+        const std::string key = "environment.attention";
+        return complaint(Problem::conflict, document, said(document, key), key, missing.what(), "auto");
     } catch (const shadow::TraceTooLong& too_long) {
         return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());
     } catch (const std::logic_error& bug) {

@@ -18,6 +18,10 @@ struct Opened {
     job::Job job;
 };
 
+/// Where a key of the job file stands in the document, in a trainer's own file under `vramest`; the document's root if
+/// nowhere.
+[[nodiscard]] const io::Node& said(const io::Document& document, std::string_view key);
+
 /// settings → which trainer → resolve. Warnings and notes go to `notes` in either case.
 [[nodiscard]] expected<Opened> open(io::Document document, const CheckOptions& options,
                                     const profile::Catalogue& catalogue, Diagnostics& notes);

@@ -9,19 +9,24 @@ namespace {
 using device::PhaseUsage;
 using shadow::Category;
 
-/// Later phases keep what earlier ones reserved: among equals the one that fills it most decides.
-bool is_lower(const device::Span& a, const device::Span& b) {
-    return std::pair(a.reserved_peak, a.allocated_peak) < std::pair(b.reserved_peak, b.allocated_peak);
-}
-
-/// There is at least one phase.
-const PhaseUsage& deciding_phase(const device::Usage& usage) {
-    return *std::max_element(usage.phases.begin(), usage.phases.end(), is_lower);
+/// The phase that needs most by itself; later ones inherit what earlier ones left in the cache, which is not theirs.
+/// Among equals the one that fills it most. There is at least one phase.
+const PhaseUsage& deciding_phase(const Need& need) {
+    std::size_t best = 0;
+    const auto size = [&](std::size_t i) {
+        return std::pair(need.alone[i], need.usage.phases[i].allocated_peak);
+    };
+    for (std::size_t i = 1; i < need.usage.phases.size(); ++i)
+        if (size(best) < size(i)) best = i;
+    return need.usage.phases[best];
 }
 
 /// Empty where the phase has no stages.
 std::string deciding_stage(const PhaseUsage& phase) {
-    const auto stage = std::max_element(phase.stages.begin(), phase.stages.end(), is_lower);
+    const auto stage =
+        std::max_element(phase.stages.begin(), phase.stages.end(), [](const device::Span& a, const device::Span& b) {
+            return std::pair(a.reserved_peak, a.allocated_peak) < std::pair(b.reserved_peak, b.allocated_peak);
+        });
     return stage == phase.stages.end() ? "" : stage->name;
 }
 
@@ -29,7 +34,7 @@ std::string deciding_stage(const PhaseUsage& phase) {
 /// reserved memory alone would fit and what stands beside it does not; else `reserved`.
 Counter deciding_counter(const Need& need, const GpuLine& gpu, Verdict verdict) {
     if (need.squeezed) return Counter::allocated;
-    if (verdict != Verdict::fits && need.usage.reserved_peak + need.band() <= gpu.usable()) return Counter::device;
+    if (verdict != Verdict::fits && need.reserved_high <= gpu.usable()) return Counter::device;
     return Counter::reserved;
 }
 
@@ -46,7 +51,7 @@ std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, con
     if (moment.rounding != 0)
         parts.push_back({"allocator", Category::rounding, moment.rounding, moment.rounding, "replayed"});
     const Bytes unallocated = need.usage.reserved_peak - moment.allocated;
-    parts.push_back({"allocator", Category::unallocated, unallocated, unallocated + need.band(),
+    parts.push_back({"allocator", Category::unallocated, unallocated, need.reserved_high - moment.allocated,
                      "replayed; high: one largest transient more"});
     for (const device::OutsidePart& part : card.outside)
         parts.push_back({"cuda", part.category, part.low, part.high, part.source});
@@ -70,7 +75,9 @@ Phase phase_of(const PhaseUsage& usage, Bytes alone, Bytes band, const run::Fact
     phase.allocated_peak = usage.allocated_peak;
     phase.reserved_peak = usage.reserved_peak;
     phase.device_peak = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
-    phase.verdict = verdict_of(alone + card.outside_low(), alone + band + card.outside_high(), card.line);
+    phase.needs_low = alone + card.outside_low();
+    phase.needs_high = alone + band + card.outside_high();
+    phase.verdict = verdict_of(phase.needs_low, phase.needs_high, card.line);
     for (const device::Span& stage : usage.stages)
         phase.stages.push_back(
             {stage.name, stage.tensors_peak, stage.tensors_end, stage.allocated_peak, stage.reserved_peak});
@@ -86,22 +93,36 @@ std::string range_text(Bytes low, Bytes high) {
     return from + " to " + to;
 }
 
+std::string card_text(const GpuLine& gpu) {
+    return !gpu.id.empty() ? gpu.id : !gpu.name.empty() ? gpu.name : std::string("the card");
+}
+
+/// "rtx-4090 has 23.52 GiB", and why it is asked about if nobody named it.
+std::string has_text(const Report& report) {
+    const GpuLine& gpu = report.gpu;
+    std::string card = card_text(gpu);
+    if (gpu.chosen_by == ChosenBy::smallest_that_holds)
+        card = report.verdict == Verdict::fits ? "the smallest listed card that holds it, " + card + ","
+                                               : "the largest listed card, " + card + ",";
+    if (gpu.usable_high() == 0) return card + " has nothing left beside other processes";
+    return card + " has " + range_text(gpu.usable(), gpu.usable_high()) + (gpu.other_processes > 0 ? " left" : "");
+}
+
 std::string reason_of(const Report& report) {
     const Peak& peak = *report.peak;
     const GpuLine& gpu = report.gpu;
-    const std::string card = gpu.id.empty() ? (gpu.name.empty() ? std::string("the card") : gpu.name) : gpu.id;
-    const std::string need = report.job.model + " needs " + range_text(peak.device_low, peak.device_high);
-    const std::string has = card + (gpu.other_processes > 0 ? " has " + vram::to_text(gpu.usable()) + " left"
-                                                            : " has " + vram::to_text(gpu.usable()));
-    const std::string where = "tightest in " + peak.phase + (peak.stage.empty() ? "" : ", " + peak.stage);
+    const std::string numbers =
+        report.job.model + " needs " + range_text(peak.device_low, peak.device_high) + ", " + has_text(report);
+    const std::string where = "; tightest in " + peak.phase + (peak.stage.empty() ? "" : ", " + peak.stage);
     switch (report.verdict) {
-        case Verdict::fits: return need + ", " + has + "; " + where;
-        case Verdict::tight: return need + ", and " + has + ", which is within that range; " + where;
+        case Verdict::fits: return numbers + ": " + vram::to_text(gpu.usable() - peak.device_high) + " to spare" + where;
+        case Verdict::tight:
+            return numbers + ": up to " + vram::to_text(peak.device_high - gpu.usable()) + " too little" + where;
         case Verdict::does_not_fit:
-            return need + ", " + has + ": " + vram::to_text(peak.device_low - gpu.usable()) + " too little; " + where;
+            return numbers + ": " + vram::to_text(peak.device_low - gpu.usable_high()) + " too little" + where;
         case Verdict::cannot_say: break;
     }
-    return need;
+    return numbers;
 }
 
 constexpr Bytes thin_percent = 5;
@@ -118,8 +139,9 @@ Risk risk_of(const Report& report, const Need& need, const job::Job& job) {
     if (gpu.capacity_high > gpu.capacity)
         medium("what this card offers is nominal: no machine is known to have printed it");
     if (need.squeezed)
-        medium("it fits only since cached memory goes back to the card " + std::to_string(need.usage.retries) +
-               " times, which is slow");
+        medium("it fits only since cached memory goes back to the card " +
+               (need.usage.retries == 1 ? std::string("once") : std::to_string(need.usage.retries) + " times") +
+               ", which is slow");
     // Source: NVIDIA's "System Memory Fallback" (drivers for Windows since 531; its switch since 546.01); WSL issue
     // 11050.
     if (report.verdict != Verdict::fits && job.environment.os != job::Environment::Os::linux_)
@@ -154,7 +176,7 @@ Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Tra
         return report;
     }
     report.verdict = verdict_of(need.device_low, need.device_high, card.line);
-    const PhaseUsage& deciding = deciding_phase(usage);
+    const PhaseUsage& deciding = deciding_phase(need);
     Peak peak;
     peak.phase = deciding.name;
     peak.stage = deciding_stage(deciding);

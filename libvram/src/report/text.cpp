@@ -28,6 +28,14 @@ std::string right(const std::string& text, std::size_t width) {
     return std::string(text.size() < width ? width - text.size() : 1, ' ') + text;
 }
 
+/// "22.58 to 22.81", or one number where both ends read alike.
+std::string range(Bytes low, Bytes high) { return gib(low) == gib(high) ? gib(high) : gib(low) + " to " + gib(high); }
+
+/// "1 more note", "2 more notes".
+std::string counted(std::size_t count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string headline(const Report& report) {
     std::string verdict(to_text(report.verdict));
     std::replace(verdict.begin(), verdict.end(), '_', ' ');
@@ -37,7 +45,7 @@ std::string headline(const Report& report) {
 std::string phases_text(const Report& report) {
     std::string out = "\n" + left("phase (GiB)", name_width) + right("tensors", number_width) +
                       right("allocated", number_width) + right("reserved", number_width) +
-                      right("device", number_width) + "\n";
+                      "   needs of the card\n";
     // Where there are many, those that reach the highest are worth a line.
     std::vector<const Phase*> shown;
     for (const Phase& phase : report.phases) shown.push_back(&phase);
@@ -49,12 +57,12 @@ std::string phases_text(const Report& report) {
     for (const Phase* phase : shown) {
         out += left("  " + phase->name, name_width) + right(gib(phase->tensors_peak), number_width) +
                right(gib(phase->allocated_peak), number_width) + right(gib(phase->reserved_peak), number_width) +
-               right(gib(phase->device_peak), number_width);
+               "   " + range(phase->needs_low, phase->needs_high);
         if (phase->verdict == Verdict::tight) out += "  tight";
         if (phase->verdict == Verdict::does_not_fit) out += "  does not fit";
         out += "\n";
     }
-    if (hidden > 0) out += "  " + std::to_string(hidden) + " more phases need less\n";
+    if (hidden > 0) out += "  " + counted(hidden, "more phase") + ", smaller\n";
     return out;
 }
 
@@ -64,9 +72,8 @@ std::string breakdown_text(const Report& report) {
     std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.high > b.high; });
     Bytes small_low = 0, small_high = 0;
     const auto line = [&](const std::string& name, Bytes low, Bytes high) {
-        const bool is_range = gib(low) != gib(high);
-        out +=
-            left("  " + name, name_width) + right(gib(low), number_width) + (is_range ? " to " + gib(high) : "") + "\n";
+        const std::string to = gib(low) == gib(high) ? "" : " to " + gib(high);
+        out += left("  " + name, name_width) + right(gib(low), number_width) + to + "\n";
     };
     for (const Part& part : parts) {
         std::string category = shadow::to_text(part.category);
@@ -78,7 +85,7 @@ std::string breakdown_text(const Report& report) {
             line(part.component + " " + category, part.low, part.high);
         }
     }
-    if (small_high > 0) line("all else", small_low, small_high);
+    if (gib(small_high) != "0.00") line("all else", small_low, small_high);
     line("device", report.peak->device_low, report.peak->device_high);
     return out;
 }
@@ -87,7 +94,7 @@ std::string complaints_text(const Report& report) {
     if (report.diagnostics.empty() || report.verdict == Verdict::cannot_say) return "";
     std::string out = "\n" + to_text(report.diagnostics.front()) + "\n";
     if (report.diagnostics.size() > 1)
-        out += "and " + std::to_string(report.diagnostics.size() - 1) + " more like it; --json shows all\n";
+        out += "and " + counted(report.diagnostics.size() - 1, "more note") + " (diagnostics)\n";
     return out;
 }
 

@@ -110,9 +110,10 @@ expected<std::string> trace_json(std::string_view text, std::string file_name, c
     Diagnostics notes;
     const expected<Opened> opened = open(text, file_name, options, catalogue, notes);
     if (!opened) return Unexpected{opened.error()};
-    const expected<Card> card = named_card(options, opened->job, catalogue.cards());
-    if (!card) return Unexpected{card.error()};
-    shadow::Kernels kernels = kernels_of(opened->job.environment, card->profile);
+    if (std::optional<Diagnostic> complaint = complaint_of(options, catalogue.cards()))
+        return Unexpected{{*std::move(complaint)}};
+    const Card card = named_card(options, opened->job, catalogue.cards());
+    shadow::Kernels kernels = kernels_of(opened->job.environment, card.profile);
     kernels.scratch = scratch;
     shadow::Run run(kernels);
     const expected<run::Facts> facts =

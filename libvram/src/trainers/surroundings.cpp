@@ -21,7 +21,6 @@ constexpr io::Choice<Environment::Attention> attentions[] = {
 // What may be named. Of what differs between them, only the size of cuBLAS workspaces is told apart; all else is as
 // recorded from the newest but one (tests/reference).
 constexpr std::int32_t oldest_minor = 1, newest_minor = 14, recorded_minor = 13;
-constexpr Bytes smallest_card = 64 * MiB;
 
 /// "2.13", "2.13.1+cu130" → 2 and 13; false: no version.
 bool parse_version(std::string_view text, std::int32_t& major, std::int32_t& minor) {
@@ -110,8 +109,9 @@ Card read_card(io::Fields& job, const profile::DeviceCatalogue& cards) {
     }
     if (capacity) {
         card.capacity = *capacity;
-        if (*capacity < smallest_card || *capacity > device::unlimited)
-            job.complain("capacity", Problem::out_of_range, "capacity must be from 64 MiB to 1 PiB");
+        if (*capacity < job::smallest_capacity || *capacity > device::unlimited)
+            job.complain("capacity", Problem::out_of_range,
+                         "capacity must be from 512 MiB to 1 PiB; a bare number counts bytes");
     }
     return card;
 }

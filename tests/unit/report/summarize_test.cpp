@@ -149,6 +149,49 @@ TEST_CASE("a phase answers for itself") {
     CHECK(report.phase("512")->reserved_peak == report.phase("1536")->reserved_peak);
 }
 
+TEST_CASE("the phase that decides is the one that needs most by itself") {
+    TraceWriter writer;
+    writer.phase("large", [&] { writer.free(writer.alloc(9 * GiB)); });
+    // Only what large left in the cache makes this one reserve more: nothing of it fits a block of 10 GiB.
+    writer.phase("small", [&] { writer.free(writer.alloc(GiB, "late", Category::activations)); });
+    writer.phase("odd", [&] {
+        const shadow::Slot kept = writer.alloc(GiB);
+        writer.free(writer.alloc(8 * GiB + MiB));  // does not fit beside the gibibyte in the large block
+        writer.free(kept);
+    });
+    const Report report = report_on(writer.trace, card_of(80 * GiB, {}, ChosenBy::flag));
+    CHECK(report.phase("odd")->reserved_peak > report.phase("large")->reserved_peak);
+    CHECK(report.peak->phase == "odd");  // 9 GiB and a mebibyte by itself
+    CHECK(report.phase("small")->needs_low < 2 * GiB);
+    CHECK(report.peak->device_low <= report.peak->device_high);
+
+    TraceWriter other;
+    other.phase("large", [&] { other.free(other.alloc(9 * GiB)); });
+    other.phase("smaller", [&] {
+        const shadow::Slot kept = other.alloc(4 * GiB);
+        other.free(other.alloc(5 * GiB - MiB));
+        other.free(other.alloc(5 * GiB + MiB));  // a segment of its own on top of all that is cached
+        other.free(kept);
+    });
+    const Report inherited = report_on(other.trace, card_of(80 * GiB, {}, ChosenBy::flag));
+    CHECK(inherited.phase("smaller")->reserved_peak > inherited.phase("large")->reserved_peak);
+    CHECK(inherited.phase("smaller")->needs_low > inherited.phase("large")->needs_low);
+    CHECK(inherited.peak->phase == "smaller");
+}
+
+TEST_CASE("a transient widens the range of its own phase alone") {
+    TraceWriter writer;
+    writer.phase("load", [&] { (void)writer.alloc(10 * GiB, "transformer", Category::weights); });
+    writer.phase("sample", [&] { writer.free(writer.alloc(3 * GiB)); });
+    writer.phase("save", [&] { writer.free(writer.alloc(GiB)); });
+    const Need need = need_on(writer.trace, {}, card_of(80 * GiB, {}, ChosenBy::flag));
+    CHECK(need.reserved_high == 16 * GiB);
+    TraceWriter early;
+    early.phase("load", [&] { early.free(early.alloc(12 * GiB)); });
+    early.phase("sample", [&] { early.free(early.alloc(2 * GiB)); });
+    CHECK(need_on(early.trace, {}, card_of(80 * GiB, {}, ChosenBy::flag)).reserved_high == 24 * GiB);
+}
+
 TEST_CASE("other processes take from the card") {
     job::Environment environment;
     environment.other_processes = 70 * GiB;
@@ -177,7 +220,7 @@ TEST_CASE("reserved memory that goes back to the card lets a job fit, and is a r
 TEST_CASE("what stands beside torch may be what does not fit") {
     const Report roomy = report_with(80 * GiB);
     const Need need = need_on(two_steps(), {}, card_of(80 * GiB, {}, ChosenBy::flag));
-    const Report report = report_with(roomy.peak->reserved + need.band());
+    const Report report = report_with(need.reserved_high);
     CHECK(report.verdict == Verdict::tight);
     CHECK(report.peak->decides == Counter::device);
 }

@@ -127,6 +127,9 @@ struct Environment {
     bool operator==(const Environment&) const = default;
 };
 
+/// Less is no card that torch runs on, and most likely a size without its unit.
+inline constexpr Bytes smallest_capacity = 512 * MiB;
+
 /// The card that the job itself names: an id, or a capacity, or neither.
 struct Card {
     std::string gpu;

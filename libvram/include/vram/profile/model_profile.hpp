@@ -51,6 +51,12 @@ struct Defaults {
     bool operator==(const Defaults&) const = default;
 };
 
+/// The most that the class takes, by its tables of positions. 0: no end.
+struct AtMost {
+    std::int64_t side = 0, frames = 0, text_tokens = 0;  // side: width and height, in pixels
+    bool operator==(const AtMost&) const = default;
+};
+
 /// Who counted the parameters.
 struct Passport {
     std::int64_t parameters = 0;
@@ -71,6 +77,7 @@ struct Passport {
 ///     defaults: {resolution: 1024, frames: 1, text_tokens: 512}
 ///     divisible_by: 16               # width and height, in pixels; 1 if absent
 ///     frame_step: 0                  # frames are n · step + 1; 0, or absent: a single frame
+///     at_most: {side: 16384, frames: 4093, text_tokens: 77}     # where the class has an end
 ///     reference_images: false        # edit models: takes pictures beside the prompt
 ///     keep_in_fp32: []               # name parts, as the class's _keep_in_fp32_modules
 ///     config: {num_layers: 19, num_single_layers: 38, axes_dims_rope: [16, 56, 56]}
@@ -81,6 +88,7 @@ struct ModelProfile {
     Passport checked;
     Defaults defaults;
     std::int64_t divisible_by = 1, frame_step = 0;
+    AtMost at_most;
     bool reference_images = false;
     std::vector<std::string> keep_in_fp32;
     Config config;

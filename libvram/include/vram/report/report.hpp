@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -15,7 +16,7 @@
 
 namespace vram::report {
 
-/// fits: device_high ≤ usable. tight: the range crosses the capacity. cannot_say: the reason says why.
+/// fits: device_high ≤ usable. does_not_fit: device_low > usable_high. tight: else. cannot_say: the reason says why.
 enum class Verdict : std::uint8_t { fits, tight, does_not_fit, cannot_say };
 /// Which counter a verdict hangs on.
 enum class Counter : std::uint8_t { tensors, allocated, reserved, device };
@@ -40,12 +41,12 @@ struct GpuLine {
     Bytes capacity = 0;       // as torch reports it: the least that this card has been seen with
     Bytes capacity_high = 0;  // above `capacity` where the number is nominal: no machine is known to have printed it
     Bytes other_processes = 0;
-    [[nodiscard]] Bytes usable() const { return capacity - other_processes; }
-    [[nodiscard]] Bytes usable_high() const { return capacity_high - other_processes; }
+    [[nodiscard]] Bytes usable() const { return std::max<Bytes>(0, capacity - other_processes); }
+    [[nodiscard]] Bytes usable_high() const { return std::max<Bytes>(0, capacity_high - other_processes); }
     bool operator==(const GpuLine&) const = default;
 };
 
-/// The run's highest, each counter its own; `phase` and `stage` are where `reserved` is highest and fullest.
+/// The run's highest, each counter its own; `phase` is the one that needs most by itself, `stage` where it does.
 struct Peak {
     std::string phase, stage;
     Counter decides = Counter::reserved;
@@ -66,7 +67,8 @@ struct Phase {
     std::int64_t batch_size = 0;
     Bytes kept_for_backward = 0;
     Bytes tensors_start = 0, tensors_peak = 0, tensors_end = 0, allocated_peak = 0, reserved_peak = 0, device_peak = 0;
-    Verdict verdict = Verdict::cannot_say;
+    Bytes needs_low = 0, needs_high = 0;  // of the card, had earlier phases left nothing in torch's cache
+    Verdict verdict = Verdict::cannot_say;  // of that range
     std::vector<Stage> stages;
     bool operator==(const Phase&) const = default;
 };

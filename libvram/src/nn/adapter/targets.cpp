@@ -28,10 +28,36 @@ constexpr auto syntax = std::regex::ECMAScript
     ;
 constexpr std::size_t longest_pattern = 1000;  // the compiler of patterns recurses
 
+// "(a?){9000}" is nine thousand states, and within another one nine thousand times as many.
+constexpr std::int64_t most_copies = 256;
+
+/// What the counts of a pattern multiply to at most: "(.{0,90}){90}" is 8100.
+std::int64_t copies_of(std::string_view pattern) {
+    std::int64_t copies = 1, number = 0, larger = 0;
+    bool counting = false;
+    for (std::size_t i = 0; i < pattern.size() && copies <= most_copies; ++i) {
+        const char c = pattern[i];
+        if (c == '\\') {
+            ++i;
+        } else if (c == '{') {
+            counting = true;
+            number = larger = 0;
+        } else if (counting && c >= '0' && c <= '9') {
+            number = std::min(number * 10 + (c - '0'), most_copies + 1);
+        } else if (counting) {
+            larger = std::max(larger, number);
+            number = 0;
+            counting = c == ',';
+            if (c == '}') copies *= std::max<std::int64_t>(larger, 1);
+        }
+    }
+    return copies;
+}
+
 }  // namespace
 
 bool is_pattern(const std::string& text) {
-    if (text.size() > longest_pattern) return false;
+    if (text.size() > longest_pattern || copies_of(text) > most_copies) return false;
     try {
         const std::regex pattern(text, syntax);
         return true;

@@ -64,6 +64,14 @@ void Training::step(const std::string& name, const job::Batch& batch) {
     optimizer.zero_grad();
     Tensor total_loss, loss;
     for (std::int64_t i = 0; i < training_.gradient_accumulation; ++i) {
+        // From the second round on every one is alike, but for the latents that each leaves until the next step.
+        if (i > 1 && i + 1 < training_.gradient_accumulation) {
+            const StageScope stage(run_, "prepare");
+            const ComponentScope scope_of_batch(run_, "batch", Category::latents_and_embeddings);
+            const NoGrad no_grad(run_);
+            (void)process_general_training_batch(batch, batch_latents_.emplace_back());
+            continue;
+        }
         loss = train_single_accumulation(batch, batch_latents_.emplace_back());
         if (!total_loss.defined()) total_loss = loss;
         if (training_.gradient_accumulation > 1 && pipeline_.job.pipeline.low_vram) pipeline_.flush();

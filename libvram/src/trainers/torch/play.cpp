@@ -199,7 +199,9 @@ class Loop {
         const shadow::ComponentScope scope(run_, component_);
         Tensor loss;
         Bytes kept = 0;
-        for (std::int64_t i = 0; i < training.gradient_accumulation; ++i) {
+        // From the second round on every one is alike: gradients are there, and are added to in place.
+        const std::int64_t rounds = std::min<std::int64_t>(training.gradient_accumulation, 3);
+        for (std::int64_t i = 0; i < rounds; ++i) {
             Tensors preds;
             {
                 const shadow::StageScope stage(run_, "forward");

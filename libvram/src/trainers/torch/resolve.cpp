@@ -27,7 +27,11 @@ bool is_path(std::string_view word) {
 const ModelProfile* read_profile(io::Fields& job, std::string_view key, bool component,
                                  const profile::Catalogue& catalogue) {
     const std::string word = job.text(key, io::required);
-    if (word.empty()) return nullptr;
+    if (word.empty()) {
+        if (const io::Node* node = job.node(key); node != nullptr && node->text() != nullptr)
+            job.complain(key, Problem::bad_value, std::string(key) + " is empty");
+        return nullptr;
+    }
     const ModelProfile* profile = catalogue.model(word);
     if (profile == nullptr && is_path(word)) {
         job.complain(key, Problem::unsupported,
@@ -36,8 +40,8 @@ const ModelProfile* read_profile(io::Fields& job, std::string_view key, bool com
         job.complain(key, Problem::unknown_model, "unknown model " + word, catalogue.nearest_model(word));
     } else if (component != (profile->kind != ModelKind::denoiser)) {
         job.complain(key, Problem::conflict,
-                     profile->id + " is a " + std::string(to_text(profile->kind)) + ": it stands under " +
-                         (component ? "model" : "component"));
+                     profile->id + " is a " + std::string(to_text(profile->kind)) + ": write " +
+                         (component ? "model: " : "component: ") + profile->id);
         return nullptr;
     }
     return profile;

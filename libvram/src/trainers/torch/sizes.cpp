@@ -12,7 +12,7 @@ using profile::ModelKind;
 using profile::ModelProfile;
 
 constexpr io::IntegerRange side{8, 32768}, frames_range{1, 4097}, tokens_range{1, 131072};
-constexpr std::int64_t most_buckets = 256, most_reference_images = 16;
+constexpr std::int64_t most_buckets = 64, most_reference_images = 16;
 
 /// The multiple of `step` nearest to `value`, at least one step; ties go up.
 std::int64_t nearest_multiple(std::int64_t value, std::int64_t step) {
@@ -109,7 +109,13 @@ class Reader {
             complain(path, value, path + " must be at least " + std::to_string(side.min), std::to_string(side.min));
             return;
         }
-        if (profile_ == nullptr || value % profile_->divisible_by == 0) return;
+        if (profile_ == nullptr) return;
+        if (const std::int64_t most = profile_->at_most.side; most > 0 && value > most) {
+            complain(path, value, path + " is at most " + std::to_string(most) + " for " + profile_->id,
+                     std::to_string(most));
+            return;
+        }
+        if (value % profile_->divisible_by == 0) return;
         complain(path, value,
                  path + " must be divisible by " + std::to_string(profile_->divisible_by) + " for " + profile_->id,
                  std::to_string(nearest_multiple(value, profile_->divisible_by)));
@@ -120,7 +126,11 @@ class Reader {
             return;
         }
         if (profile_ == nullptr || value == 1) return;
-        if (profile_->frame_step == 0)
+        const std::int64_t most = profile_->at_most.frames;
+        if (most > 0 && value > most)
+            complain(path, value, path + " is at most " + std::to_string(most) + " for " + profile_->id,
+                     std::to_string(most));
+        else if (profile_->frame_step == 0)
             complain(path, value, profile_->id + " takes single frames", "1");
         else if ((value - 1) % profile_->frame_step != 0)
             complain(path, value,
@@ -173,6 +183,11 @@ Sizes read_sizes(const io::Document& document, io::Fields& job, const ModelProfi
         sizes.text_tokens =
             data.integer("text_tokens", tokens_range, profile == nullptr ? 0 : profile->defaults.text_tokens);
         if (profile != nullptr && sizes.text_tokens == 0) (void)data.require("text_tokens");
+        if (const std::int64_t most = profile == nullptr ? 0 : profile->at_most.text_tokens;
+            most > 0 && sizes.text_tokens > most)
+            data.complain("text_tokens", Problem::out_of_range,
+                          "data.text_tokens is at most " + std::to_string(most) + " for " + profile->id,
+                          std::to_string(most));
     }
     data.finish();
     return sizes;
