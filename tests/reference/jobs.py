@@ -8,7 +8,7 @@ The loop is that of the `torch` trainer (docs: the job file). A case is a flat d
     {"id": "vae_flux1-1", "component": "vae_flux1", "op": "encode", "weights": "bf16", "batch": 1, "height": 1024,
      "width": 1024, "frames": 1, "tiling": false}
 
-`train` is lora, full or none. Further keys: `autocast`, `gradient_accumulation`, `ema`, `reference_images`
+`train` is lora, full or none. A text encoder takes `attention_mask`, `all_hidden_states`, `use_cache`. Further keys: `autocast`, `gradient_accumulation`, `ema`, `reference_images`
 ([[w, h], ...]); and, to record a shrunken model, `layers` ({"double": 1, "single": 1}) or any `config` override.
 """
 
@@ -19,6 +19,7 @@ import torch
 
 import fake_cuda
 import models
+import text_values
 from recorder import Recorder, no_garbage_collector
 
 DEVICE = "cuda:0"
@@ -323,13 +324,27 @@ def _text_encoder(case: dict):
     import transformers
 
     entry = models.TEXT_ENCODERS[case["component"]]
-    config = getattr(transformers, entry.config_cls)(**(entry.config | case.get("config", {})))
+    config = getattr(transformers, entry.config_cls)(**_changed(entry.config, case.get("config", {})))
     config._attn_implementation = entry.attention
     model = _on_meta(lambda: getattr(transformers, entry.cls)(config))
-    shapes = {"input_ids": ((case["batch"], case["text_tokens"]), torch.int64)}
+    pictures, others, grids = 0, {}, []
+    if case.get("reference_images"):
+        pictures, others, grids = entry.pictures(case, config)
+    shapes = {"input_ids": ((case["batch"], case["text_tokens"] + pictures), torch.int64)}
     if case.get("attention_mask"):
         shapes["attention_mask"] = shapes["input_ids"]
     options = {"output_hidden_states": bool(case.get("all_hidden_states"))}
     if "use_cache" in case:
         options["use_cache"] = case["use_cache"]
-    return model, shapes, lambda **inputs: model(**inputs, **options)
+
+    def call(**inputs):
+        with text_values.known(grids):
+            return model(**inputs, **options)
+
+    return model, shapes | others, call
+
+
+def _changed(config: dict, changes: dict) -> dict:
+    """A config with changes; those of a part go into the part."""
+    return config | {key: _changed(config.get(key, {}), value) if isinstance(value, dict) else value
+                     for key, value in changes.items()}

@@ -40,10 +40,15 @@ class Vae:
 
 @dataclasses.dataclass(frozen=True)
 class TextEncoder:
+    """`config` may hold the configs of parts (`text_config`, `vision_config`). `pictures` takes a case with
+    `reference_images`: the tokens of a sample's pictures, what else forward is handed, and the numbers that forward
+    reads out of tensors."""
+
     cls: str
     config_cls: str
     config: dict
     attention: str = "sdpa"
+    pictures: Callable = None
 
 
 def _tokens(width: int, height: int) -> int:
@@ -393,9 +398,32 @@ def _clip(cls, **changes):
         max_position_embeddings=77, hidden_act="quick_gelu", projection_dim=768) | changes)
 
 
+def _patches(width: int, height: int) -> tuple:
+    """Rows and columns of patches of 14 pixels: the image processor makes sides multiples of two patches."""
+    return tuple(max(1, (side + 14) // 28) * 2 for side in (height, width))
+
+
+def _qwen_pictures(case, config):
+    grids = [_patches(*size) for size in case["reference_images"]] * case["batch"]
+    patches = sum(rows * columns for rows, columns in grids)
+    inputs = {"pixel_values": ((patches, 3 * 2 * 14 * 14), torch.float32),
+              "image_grid_thw": ((len(grids), 3), torch.int64)}
+    return patches // 4 // case["batch"], inputs, grids
+
+
+def _qwen_vl(tie, **text):
+    vision = dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=16, out_hidden_size=text["hidden_size"],
+                  patch_size=14, spatial_merge_size=2, temporal_patch_size=2, window_size=112,
+                  fullatt_block_indexes=[7, 15, 23, 31])
+    return TextEncoder("Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLConfig",
+                       dict(text_config=text, vision_config=vision, tie_word_embeddings=tie), pictures=_qwen_pictures)
+
+
 TEXT_ENCODERS = {
     "t5_xxl": _t5("T5EncoderModel", "T5Config"),
     "umt5_xxl": _t5("UMT5EncoderModel", "UMT5Config", vocab_size=256384),
+    "byt5_small_glyph": _t5("T5EncoderModel", "T5Config", vocab_size=1510, d_model=1472, d_ff=3584, num_layers=12,
+                            num_heads=6),
     "clip_l": _clip("CLIPTextModel"),
     "openclip_bigg": _clip("CLIPTextModelWithProjection", hidden_size=1280, intermediate_size=5120,
                            num_hidden_layers=32, num_attention_heads=20, hidden_act="gelu", projection_dim=1280),
@@ -405,6 +433,12 @@ TEXT_ENCODERS = {
     "qwen3_4b": TextEncoder("Qwen3Model", "Qwen3Config", dict(
         vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32,
         num_key_value_heads=8, head_dim=128, max_position_embeddings=40960)),
+    "qwen3_8b": TextEncoder("Qwen3Model", "Qwen3Config", dict(
+        vocab_size=151936, hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, max_position_embeddings=40960)),
+    "llava_llama3_8b": TextEncoder("LlamaModel", "LlamaConfig", dict(
+        vocab_size=128320, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, max_position_embeddings=8192)),
     # The class's default sliding window stays on, which makes each layer of a cache hold one more small tensor; the
     # published config switches it off.
     "mistral_small_3_24b": TextEncoder("MistralModel", "MistralConfig", dict(
@@ -413,4 +447,16 @@ TEXT_ENCODERS = {
     "gemma2_2b": TextEncoder("Gemma2Model", "Gemma2Config", dict(
         vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
         num_key_value_heads=4, head_dim=256), attention="eager"),  # its class chooses so: capped scores have no kernel
+    # With vision towers and language heads, as pipelines load and call them.
+    "gemma3_12b": TextEncoder("Gemma3ForConditionalGeneration", "Gemma3Config", dict(
+        text_config=dict(hidden_size=3840, intermediate_size=15360, num_hidden_layers=48, num_attention_heads=16,
+                         num_key_value_heads=8, head_dim=256, sliding_window=1024,
+                         rope_scaling={"factor": 8.0, "rope_type": "linear"}),
+        vision_config=dict(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16,
+                           patch_size=14, image_size=896, vision_use_head=False))),
+    "mistral3_24b": TextEncoder("Mistral3ForConditionalGeneration", "Mistral3Config", dict(tie_word_embeddings=False)),
+    "qwen25_vl_3b": _qwen_vl(True, vocab_size=151936, hidden_size=2048, intermediate_size=11008, num_hidden_layers=36,
+                             num_attention_heads=16, num_key_value_heads=2),
+    "qwen25_vl_7b": _qwen_vl(False, vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+                             num_attention_heads=28, num_key_value_heads=4),
 }

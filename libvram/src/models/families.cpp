@@ -10,8 +10,11 @@ std::span<const Family> families() {
         Family{"autoencoder_kl", autoencoder_kl::build},
         Family{"clip_text", clip_text::build},
         Family{"flux", flux::build},
+        Family{"qwen2_5_vl", qwen2_5_vl::build},
         Family{"t5", t5::build},
+        Family{"text_decoder", text_decoder::build},
         Family{"unet", unet::build},
+        Family{"vision_language", vision_language::build},
         Family{"wan", wan::build},
     };
     return list;

@@ -14,10 +14,19 @@ namespace flux {
 namespace clip_text {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
+namespace qwen2_5_vl {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace t5 {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
+namespace text_decoder {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace unet {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
+namespace vision_language {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
 namespace wan {

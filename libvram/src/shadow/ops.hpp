@@ -74,6 +74,8 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor where(Tensor condition, Tensor a, Tensor b);
 [[nodiscard]] Tensor where_scalars(Tensor condition, Dtype dtype);  ///< torch.where(mask, number, number)
 [[nodiscard]] Tensor masked_fill(Tensor x, Tensor mask);
+/// x.masked_scatter(mask, source): a copy of x; mask broadcasts to it.
+[[nodiscard]] Tensor masked_scatter(Tensor x, Tensor mask, Tensor source);
 [[nodiscard]] inline Tensor dropout(Tensor x) { return x; }  ///< p = 0 or eval: the tensor itself
 
 // ---- reductions

@@ -347,6 +347,34 @@ Tensor masked_fill(Tensor x_in, Tensor mask_in) {
     return out;
 }
 
+namespace {
+// self: grad.masked_fill(mask, 0); source: grad.masked_select(mask), viewed. Source: derivatives.yaml, masked_scatter;
+// FunctionsManual.cpp, masked_scatter_backward.
+void masked_scatter_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor mask = run.unpack(node.saved[0]);
+    if (node.needs(0)) out[0] = fresh(grads[0], Op::where);
+    if (node.needs(1)) out[1] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::index);
+}
+}  // namespace
+
+Tensor masked_scatter(Tensor x_in, Tensor mask_in, Tensor source_in) {
+    Tensor x = std::move(x_in), mask = std::move(mask_in), source = std::move(source_in);
+    Run& run = x.run();
+    NodeRef node = run.record(Op::copy_, masked_scatter_backward, {&x, &source});
+    if (node) {
+        run.save(*node, mask);
+        node->meta.push_back(source.layout());
+    }
+    Tensor out = run.empty(x.sizes(), x.dtype(), Op::clone);
+    // A prefix sum of the mask says where each element comes from; a mask that was expanded is copied first.
+    // Source: aten/src/ATen/native/cuda/Indexing.cu and IndexKernel.cu, launch_masked_scatter_kernel.
+    const StorageRef prefix_sum = run.scratch(checked_mul(x.numel(), 8), Op::index);
+    const StorageRef whole_mask =
+        mask.sizes() == x.sizes() ? StorageRef() : run.scratch(x.numel(), Op::contiguous_copy);
+    Run::attach(out, node);
+    return out;
+}
+
 Tensor autocast_lower(Tensor x_in) {
     Tensor x = std::move(x_in);
     if (!x.defined() || !x.run().autocast().enabled || !is_floating(x.dtype()) || x.dtype() == Dtype::f64 ||

@@ -170,8 +170,11 @@ Sizes read_sizes(const io::Document& document, io::Fields& job, const ModelProfi
     const bool text_only = profile != nullptr && profile->kind == ModelKind::text_encoder;
     const bool pictures_only = profile != nullptr && profile->kind == ModelKind::vae;
     if (text_only) {
-        for (std::string_view key : {"resolution", "buckets", "frames", "reference_images"})
-            refuse(data, key, *profile);
+        for (std::string_view key : {"resolution", "buckets", "frames"}) refuse(data, key, *profile);
+        if (profile->reference_images)
+            sizes.reference_images = reader.reference_images();
+        else
+            refuse(data, "reference_images", *profile);
         sizes.batches = {{0, 0, 1, batch_size}};
     } else {
         sizes.batches = reader.batches(trains, batch_size, notes);

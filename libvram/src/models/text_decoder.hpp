@@ -1,0 +1,115 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "models/model.hpp"
+
+/// The decoder-only stacks that text encoders are made of: LlamaModel, MistralModel, Qwen3Model, Gemma2Model,
+/// Gemma3TextModel, Qwen2_5_VLTextModel (transformers 5.24.0, modeling_*.py of each).
+namespace vram::models {
+
+/// LlamaRMSNorm and its copies in elementary steps; Gemma's scale by 1 + weight, in fp32.
+class DecoderNorm {
+  public:
+    DecoderNorm() = default;
+    DecoderNorm(const Builder& builder, std::string_view name, std::int64_t size, bool gemma = false)
+        : weight_(&builder[name].parameter("weight", {size})), gemma_(gemma) {}
+    [[nodiscard]] Tensor operator()(Tensor x) const;
+
+  private:
+    nn::Parameter* weight_ = nullptr;
+    bool gemma_ = false;
+};
+
+/// down_proj(act_fn(gate_proj(x)) * up_proj(x))
+class DecoderMlp {
+  public:
+    DecoderMlp() = default;
+    DecoderMlp(const Builder& builder, std::int64_t hidden, std::int64_t intermediate, bool silu, bool bias = false)
+        : gate_proj_(builder.linear("gate_proj", hidden, intermediate, bias)),
+          up_proj_(builder.linear("up_proj", hidden, intermediate, bias)),
+          down_proj_(builder.linear("down_proj", intermediate, hidden, bias)),
+          silu_(silu) {}
+    [[nodiscard]] Tensor operator()(Tensor x) const;
+
+  private:
+    nn::Linear gate_proj_, up_proj_, down_proj_;
+    bool silu_ = true;
+};
+
+/// What a decoder's class decides, and not its config.
+struct DecoderClass {
+    std::string_view model_type;  // as config.json says
+    std::string_view layer;       // the class of a layer
+    bool qkv_bias = false;        // of q_proj, k_proj, v_proj
+    /// Queries and keys are normed by head: as soon as each is projected, [B, T, H, D], or after all are, [B, H, T, D].
+    enum class HeadNorm : std::uint8_t { none, projected, transposed } head_norm = HeadNorm::none;
+    bool gemma = false;                  // Gemma's norms, also after attention and MLP; embeddings are scaled
+    bool rotates_by_layer_type = false;  // layers with a window turn by frequencies of their own
+    bool three_axes = false;             // positions in time, height and width
+};
+
+struct DecoderSizes {
+    std::int64_t hidden, intermediate, heads, key_value_heads, head;
+    bool eager;  // attention of elementary steps: capped scores have no fused kernel
+    bool silu;   // else gelu by tanh
+};
+
+class TextDecoder {
+  public:
+    TextDecoder(const Builder& builder, const profile::Config& config);
+
+    /// The module's call: input_ids [B, T] → [B, T, D]
+    [[nodiscard]] Tensor embed_tokens(Tensor input_ids) const;
+
+    struct Output {
+        Tensor last_hidden_state;
+        Tensors hidden_states;  // if asked: what went into the first layer, and of each layer; the last one normed
+        Tensors cache;          // if asked: keys and values of each layer
+        /// All that lives while the output does.
+        [[nodiscard]] Tensors tensors() const;
+    };
+    /// inputs_embeds [B, T, D], attention_mask [B, T] or undefined
+    [[nodiscard]] Output forward(Tensor inputs_embeds, const Tensor& attention_mask, const Request& request,
+                                 bool gradient_checkpointing) const;
+
+    /// By type of layer; undefined where none is needed.
+    struct Masks {
+        Tensor full_attention, sliding_attention;
+    };
+    [[nodiscard]] Masks masks(const Tensor& inputs_embeds, const Tensor& attention_mask, const Tensor& position_ids,
+                              bool use_cache) const;
+    /// The same with masks that are ready.
+    [[nodiscard]] Output forward(Tensor inputs_embeds, Masks masks, const Request& request,
+                                 bool gradient_checkpointing) const;
+
+    [[nodiscard]] std::int64_t hidden_size() const noexcept { return sizes_.hidden; }
+
+    /// embed_tokens.weight, which a language head may share
+    [[nodiscard]] const Tensor& embedding_weight() const noexcept { return embedding_.weight->value; }
+
+  private:
+    [[nodiscard]] bool slides(std::int64_t layer) const;
+    [[nodiscard]] Tensor count_positions(const Tensor& inputs_embeds) const;
+    [[nodiscard]] Output run_layers(const Tensor& inputs_embeds, const Masks& causal_mask_mapping,
+                                    const Tensor& position_ids, const Request& request,
+                                    bool gradient_checkpointing) const;
+    /// {cos, sin}
+    [[nodiscard]] Tensors rotary_emb(const Tensor& x, const Tensor& position_ids, const nn::Parameter& inv_freq) const;
+
+    DecoderClass class_;
+    DecoderSizes sizes_;
+    std::int64_t layer_count_;
+    std::int64_t sliding_window_;          // 0: every layer looks at all tokens
+    std::int64_t sliding_window_pattern_;  // every so manieth layer does; 0: none
+    nn::Embedding embedding_;
+    nn::Parameter* embed_scale_ = nullptr;
+    std::vector<std::unique_ptr<nn::Block>> layers_;
+    DecoderNorm norm_;
+    nn::Parameter* inv_freq_ = nullptr;
+    nn::Parameter* sliding_inv_freq_ = nullptr;  // where it is another
+};
+
+}  // namespace vram::models
