@@ -46,6 +46,13 @@ def _flash(query, key, value, dropout, causal, scale):
     return out if out.shape[-1] == head else out[..., :head]
 
 
+def _additive(mask, query):
+    """As convert_boolean_attn_mask; once it is padded only the padded one lives on."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), -math.inf, dtype=query.dtype))
+
+
 def _mask_for_efficient(mask, query, key):
     """As preprocess_mask: rows start at multiples of 8 elements, and every head and batch has its own view."""
     if mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
@@ -82,10 +89,7 @@ def like_a_gpu(count):
         if kernel == "flash":
             return _flash(query, key, value, dropout_p, is_causal, scale)
         if kernel == "efficient":
-            if attn_mask is not None and attn_mask.dtype == torch.bool:
-                attn_mask = torch.where(attn_mask, torch.zeros((), dtype=query.dtype),
-                                        torch.full((), -math.inf, dtype=query.dtype))
-            return _efficient(query, key, value, attn_mask, dropout_p, is_causal, scale)
+            return _efficient(query, key, value, _additive(attn_mask, query), dropout_p, is_causal, scale)
         return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     F.scaled_dot_product_attention = scaled_dot_product_attention

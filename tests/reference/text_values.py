@@ -21,10 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 @contextlib.contextmanager
 def known(grids: list):
     with contextlib.ExitStack() as patches:
-        import transformers.masking_utils as masking
-
-        patches.enter_context(_replaced(masking, "find_packed_sequence_indices", _no_packed_sequences(
-            masking.find_packed_sequence_indices)))
+        _know_positions(patches)
         if grids:
             _know_grids(grids, patches)
         yield
@@ -40,13 +37,21 @@ def _replaced(owner, name, value):
         setattr(owner, name, plain)
 
 
-def _no_packed_sequences(plain):
-    def find_packed_sequence_indices(position_ids):
-        packed = plain(position_ids)
-        (packed[:, -1] == 0).all()
-        return None
+def _know_positions(patches: contextlib.ExitStack) -> None:
+    import transformers.masking_utils as masking
 
-    return find_packed_sequence_indices
+    is_tracing, true_or_false = masking.is_tracing, FakeTensor.__bool__
+    asked = []  # whether positions count up, which is answered next
+
+    def is_tracing_but_for_positions(tensor=None):
+        if tensor is None or tensor.dtype != torch.int64:
+            return is_tracing(tensor)
+        asked.append(True)
+        return False
+
+    patches.enter_context(_replaced(masking, "is_tracing", is_tracing_but_for_positions))
+    patches.enter_context(_replaced(FakeTensor, "__bool__", lambda tensor: asked.pop() if asked
+                                    else true_or_false(tensor)))
 
 
 def _know_grids(grids: list, patches: contextlib.ExitStack) -> None:
@@ -59,11 +64,11 @@ def _know_grids(grids: list, patches: contextlib.ExitStack) -> None:
         def call(grid_thw, *args, **kwargs):
             with _disable_current_modes():
                 results = plain(torch.tensor([(1, *grid) for grid in grids]), *args, **kwargs)
-            results = results if isinstance(results, tuple) else (results,)
-            for result in results:
-                if isinstance(result, torch.Tensor) and result.dtype == torch.int32:
-                    lengths = (result[1:] - result[:-1]).tolist()
-                    lists[torch.int32, len(lengths)] = lengths
+                results = results if isinstance(results, tuple) else (results,)
+                for ends in results:
+                    if isinstance(ends, torch.Tensor) and ends.dtype == torch.int32:
+                        lengths = (ends[1:] - ends[:-1]).tolist()
+                        lists[torch.int32, len(lengths)] = lengths
             made = tuple(_made(result, place) for result, place in zip(results, results_on_gpu))
             return made if len(made) > 1 else made[0]
 

@@ -349,7 +349,15 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
     [[nodiscard]] VisionTransformer::Output get_image_features(const Tensor& argument, const Request& request,
                                                                Dtype dtype) const {
         const Tensor pixel_values = to(argument, dtype);
-        return visual.forward(pixel_values, grids(request), request.all_hidden_states);
+        const std::vector<Grid> image_grid_thw = grids(request);
+        VisionTransformer::Output vision_outputs =
+            visual.forward(pixel_values, image_grid_thw, request.all_hidden_states);
+        // split_sizes: the product of each grid, divided
+        Run& run = pixel_values.run();
+        const Dims pictures{static_cast<std::int64_t>(image_grid_thw.size())};
+        Tensor split_sizes = run.empty(pictures, Dtype::i64, Op::mul);
+        split_sizes = run.empty(pictures, Dtype::i64, Op::div);
+        return vision_outputs;
     }
 
     static void get_placeholder_mask(const Tensor& input_ids, Tensor& image_mask, Tensor& video_mask) {
@@ -357,6 +365,11 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
         Tensor special_image_mask = compare_scalar(input_ids);
         Tensor special_video_mask = compare_scalar(input_ids);
         const Tensor n_image_tokens = run.empty({}, Dtype::i64, Op::sum);
+        {
+            // are there as many as features
+            const Tensor values = run.empty({}, Dtype::i64, Op::mul);
+            const Tensor equal = run.empty({}, Dtype::boolean, Op::eq);
+        }
         const Tensor n_video_tokens = run.empty({}, Dtype::i64, Op::sum);
         image_mask = unsqueeze(std::move(special_image_mask), -1);
         video_mask = unsqueeze(std::move(special_video_mask), -1);

@@ -20,7 +20,9 @@ Backend choose(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v
     const bool needs_grad = run.grad_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
     const bool flash = half && !mask && kernels.sm >= 80 && head <= 256 && same_head &&
                        !(needs_grad && small_sm && head > 192 && head <= 224);
-    const bool efficient = (half || q.dtype() == Dtype::f32) && (q.dtype() != Dtype::bf16 || kernels.sm >= 80);
+    // Only flash takes fewer heads of keys and values than of queries.
+    const bool efficient =
+        (half || q.dtype() == Dtype::f32) && (q.dtype() != Dtype::bf16 || kernels.sm >= 80) && q.size(1) == k.size(1);
     switch (kernels.attention) {
         case Attention::automatic:
             if (flash) return Backend::flash;
@@ -174,20 +176,39 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
     return out;
 }
 
+// convert_boolean_attn_mask: where(mask, 0, -inf) of two scalars on the GPU
+Tensor additive(const Tensor& mask, Dtype dtype) {
+    Run& run = mask.run();
+    const Tensor zero = run.empty({}, dtype, Op::empty), lowest = run.empty({}, dtype, Op::empty);
+    return where_scalars(mask, dtype);
+}
+
 // ---- math: everything is a visible tensor. _scaled_dot_product_attention_math scales both operands by sqrt(scale).
-Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
+// Causal order becomes a mask, and heads of keys and values are repeated to those of queries.
+Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask, bool causal) {
     Run& run = q.run();
     ++run.attention_calls.math;
     const Dtype dtype = q.dtype();
     const bool half = dtype == Dtype::f16 || dtype == Dtype::bf16;
     Tensor query = half ? to_float(q) : q, key = half ? to_float(k) : k, value = half ? to_float(v) : v;
     query = mul_scalar(std::move(query));
+    Tensor bias = mask;
+    if (causal) {
+        Tensor ones = run.empty({q.size(2), k.size(2)}, Dtype::boolean, Op::ones);
+        Tensor lower = run.empty_like(ones, Op::ones);  // tril
+        ones = Tensor();
+        bias = additive(lower, query.dtype());
+    } else if (mask.defined() && mask.dtype() == Dtype::boolean) {
+        bias = additive(mask, query.dtype());
+    }
+    if (q.size(1) != k.size(1)) {
+        key = repeat_interleave(std::move(key), q.size(1) / k.size(1), 1);
+        value = repeat_interleave(std::move(value), q.size(1) / v.size(1), 1);
+    }
+    const Tensor held_query = query, held_key = key;  // names there, until the op returns
     key = mul_scalar(transpose(std::move(key), -2, -1));
     Tensor scores = matmul(std::move(query), std::move(key));
-    if (mask.defined()) {
-        Tensor bias = mask.dtype() == Dtype::boolean ? where_scalars(mask, scores.dtype()) : mask;
-        add_(scores, std::move(bias));
-    }
+    if (bias.defined()) add_(scores, bias);
     scores = softmax(std::move(scores));
     Tensor out = matmul(std::move(scores), std::move(value));
     return half ? to(std::move(out), dtype) : out;
@@ -195,7 +216,7 @@ Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool) {
+Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool causal) {
     const Tensor held_q = std::move(q_in), held_k = std::move(k_in), held_v = std::move(v_in),
                  held_mask = std::move(mask_in);
     Tensor mask = held_mask;
@@ -214,7 +235,7 @@ Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tenso
             }
             return flash(q, k, v);
         case Backend::efficient: return efficient(q, k, v, mask);
-        case Backend::math: return math(q, k, v, mask);
+        case Backend::math: return math(q, k, v, mask, causal);
     }
     throw std::logic_error("attention: no such backend");
 }

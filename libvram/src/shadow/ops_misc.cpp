@@ -141,12 +141,14 @@ Tensor sum_to(Tensor x_in, const Dims& sizes) {
 
 Tensor softmax(Tensor x_in, std::optional<Dtype> dtype) {
     const Tensor held_x = std::move(x_in);
-    Tensor x = dtype && *dtype != held_x.dtype() ? to(held_x, *dtype) : autocast_fp32(held_x);
+    // fp16 to fp32 is the kernel's own, bf16 is cast first. Source: aten/src/ATen/native/SoftMax.cpp, softmax.
+    const bool fused = dtype == Dtype::f32 && held_x.dtype() == Dtype::f16;
+    Tensor x = fused ? held_x : dtype && *dtype != held_x.dtype() ? to(held_x, *dtype) : autocast_fp32(held_x);
     Run& run = x.run();
     run.op = Op::softmax;
     NodeRef node = run.record(Op::softmax, softmax_backward, {&x});
     if (node) node->meta.push_back(x.layout());
-    Tensor out = run.empty(x.sizes(), x.dtype(), Op::softmax);
+    Tensor out = run.empty(x.sizes(), fused ? Dtype::f32 : x.dtype(), Op::softmax);
     if (node) run.save(*node, out);
     Run::attach(out, node);
     return out;
