@@ -35,6 +35,7 @@ inline job::Job job_of(const profile::ModelProfile& profile, Kind kind, bool che
     job.model = profile.id;
     job.component = profile.kind != profile::ModelKind::denoiser;
     job.text_tokens = profile.defaults.text_tokens;
+    if (profile.reference_images) job.reference_images = {{256, 384}};
     job::Batch batch;
     if (profile.defaults.width > 0) batch.width = batch.height = 256 * scale;
     batch.frames = profile.frame_step > 0 ? profile.frame_step + 1 : 1;

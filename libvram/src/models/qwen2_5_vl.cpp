@@ -18,29 +18,15 @@ struct VisionSizes {
     std::int64_t hidden, intermediate, heads, depth, patch, temporal_patch, merge, window, out_hidden;
 };
 
-Tensor rotate_half(const Tensor& x) {
-    const std::int64_t half = x.size(-1) / 2;
-    const Tensor x1 = slice(x, -1, 0, half);
-    const Tensor x2 = slice(x, -1, half, x.size(-1));
-    return cat({neg(x2), x1}, -1);
-}
-// One half of apply_rotary_pos_emb_vision, in fp32.
-Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
-    Tensor product = mul(x, cos);
-    Tensor turned = rotate_half(x);
-    turned = mul(std::move(turned), sin);
-    return add(std::move(product), std::move(turned));
-}
-
 // x[index, ...] along the first dimension, as many rows as there were
 Tensor permuted_rows(const Tensor& x) { return x.run().empty(x.sizes(), x.dtype(), Op::index); }
 
-/// args: hidden_states [N, D], cos, sin [N, head] → hidden_states. Attention stays within pieces of these lengths.
+/// args: hidden_states [N, D], cos, sin [N, head] → hidden_states. Attention stays within pieces of the lengths given.
 class VisionBlock : public Block {
   public:
     VisionBlock(const Builder& parent, const VisionSizes& sizes) : VisionBlock(parent.block(*this), sizes, 0) {}
 
-    [[nodiscard]] Tensors forward(const Tensors&) const override { return {}; }  // needs the lengths
+    [[nodiscard]] Tensors forward(const Tensors& args) const override { return forward(args, {args[0].size(0)}); }
     [[nodiscard]] Tensors forward(const Tensors& args, const std::vector<std::int64_t>& lengths) const {
         Tensor hidden_states = args[0];
         {
@@ -81,8 +67,8 @@ class VisionBlock : public Block {
         {
             const Tensor q = to_float(query_states), k = to_float(key_states);
             const Tensor cos = unsqueeze(cosines, -2), sin = unsqueeze(sines, -2);
-            Tensor q_embed = rotate(q, cos, sin);
-            Tensor k_embed = rotate(k, cos, sin);
+            Tensor q_embed = rotate_halves(q, cos, sin);
+            Tensor k_embed = rotate_halves(k, cos, sin);
             q_embed = to(q_embed, query_states.dtype());
             k_embed = to(k_embed, key_states.dtype());
             query_states = q_embed;

@@ -67,14 +67,6 @@ Tensor rotate_half(const Tensor& x) {
     return cat({neg(x2), x1}, -1);
 }
 
-// One half of apply_rotary_pos_emb: x [B, H, T, D]; cos, sin [B, 1, T, D]
-Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
-    Tensor product = mul(x, cos);
-    Tensor turned = rotate_half(x);
-    turned = mul(std::move(turned), sin);
-    return add(std::move(product), std::move(turned));
-}
-
 Tensor repeat_kv(const Tensor& hidden_states, std::int64_t n_rep) {
     if (n_rep == 1) return hidden_states;
     const std::int64_t batch = hidden_states.size(0), heads = hidden_states.size(1), tokens = hidden_states.size(2),
@@ -153,8 +145,8 @@ class DecoderLayer : public Block {
         }
         {
             const Tensor cos = unsqueeze(args[1], 1), sin = unsqueeze(args[2], 1);
-            const Tensor q_embed = rotate(query_states, cos, sin);
-            const Tensor k_embed = rotate(key_states, cos, sin);
+            const Tensor q_embed = rotate_halves(query_states, cos, sin);
+            const Tensor k_embed = rotate_halves(key_states, cos, sin);
             query_states = q_embed;
             key_states = k_embed;
         }
@@ -229,6 +221,13 @@ class DecoderLayer : public Block {
 };
 
 }  // namespace
+
+Tensor rotate_halves(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+    Tensor product = mul(x, cos);
+    Tensor turned = rotate_half(x);
+    turned = mul(std::move(turned), sin);
+    return add(std::move(product), std::move(turned));
+}
 
 Tensor DecoderNorm::operator()(Tensor x) const {
     return gemma_ ? gemma_norm(weight_->value, std::move(x)) : llama_norm(weight_->value, std::move(x));

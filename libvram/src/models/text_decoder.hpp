@@ -39,6 +39,9 @@ class DecoderMlp {
     bool silu_ = true;
 };
 
+/// For one of queries and keys what apply_rotary_pos_emb does: x * cos + rotate_half(x) * sin.
+[[nodiscard]] Tensor rotate_halves(const Tensor& x, const Tensor& cos, const Tensor& sin);
+
 /// What a decoder's class decides, and not its config.
 struct DecoderClass {
     std::string_view model_type;  // as config.json says

@@ -93,3 +93,41 @@ TEST_CASE("a number that scales a tensor is no saved tensor to checkpointing") {
         CHECK(allocated(run, [&] { run.backward(std::span<const Tensor>(&out, 1), std::move(grads)); }) == c.backward);
     }
 }
+
+TEST_CASE("what an op allocates, in order") {
+    struct Case {
+        const char* why;
+        std::function<void(Run&)> forward;
+        Sizes sizes;
+    };
+    const auto make = [](Run& run, const Dims& sizes, Dtype dtype) { return run.empty(sizes, dtype, Op::input); };
+    for (const Case& c : {
+             Case{"softmax to fp32: the kernel reads fp16 itself",
+                  [&](Run& run) {
+                      (void)softmax(make(run, {4, 8}, Dtype::f16), Dtype::f32);
+                  },
+                  {64, 128}},
+             Case{"softmax to fp32: bf16 is cast first",
+                  [&](Run& run) {
+                      (void)softmax(make(run, {4, 8}, Dtype::bf16), Dtype::f32);
+                  },
+                  {64, 128, 128}},
+             Case{"masked_scatter: a copy; its prefix sum is scratch",
+                  [&](Run& run) {
+                      const Tensor x = make(run, {4, 8}, Dtype::f32), mask = make(run, {4, 1}, Dtype::boolean);
+                      (void)masked_scatter(x, mask, make(run, {2, 8}, Dtype::f32));
+                  },
+                  {128, 4, 64, 128}},
+             Case{"fp32 attention with fewer heads of keys and values: no fused kernel, so q scaled, causal order as a "
+                  "mask, k and v repeated, k scaled, scores, softmax, result",
+                  [&](Run& run) {
+                      const Tensor q = make(run, {1, 4, 2, 8}, Dtype::f32), k = make(run, {1, 2, 2, 8}, Dtype::f32);
+                      (void)scaled_dot_product_attention(q, k, k, {}, true);
+                  },
+                  {256, 128, 256, 4, 4, 4, 4, 16, 256, 256, 256, 64, 64, 256}},
+         }) {
+        CAPTURE(c.why);
+        Run run(tensors_only());
+        CHECK(allocated(run, [&] { c.forward(run); }) == c.sizes);
+    }
+}
