@@ -1,10 +1,11 @@
-// Mirrors AutoencoderKL (diffusers 0.42.1, models/autoencoders/autoencoder_kl.py, vae.py): the VAEs of SD, SDXL,
-// FLUX.1.
+// Mirrors AutoencoderKL (diffusers 0.42.1, models/autoencoders/autoencoder_kl.py, vae.py): the VAEs of SD, SDXL, SD 3,
+// FLUX.1; and AutoencoderKLFlux2 (autoencoder_kl_flux2.py), which adds a batch norm that its pipelines read.
 #include <algorithm>
 #include <deque>
 
 #include "models/families.hpp"
 #include "models/resnet.hpp"
+#include "models/vae.hpp"
 
 namespace vram::models::autoencoder_kl {
 namespace {
@@ -185,14 +186,25 @@ class AutoencoderKL : public Model {
           use_quant_conv_(config.boolean("use_quant_conv")),
           tile_sample_min_size_(config.integer("sample_size")),
           factor_(std::int64_t{1} << (config.integers("block_out_channels").size() - 1)),
+          tile_latent_min_size_(tile_sample_min_size_ / factor_),
           encoder(builder["encoder"], latent_channels_, config.integers("block_out_channels"),
                   config.integer("layers_per_block")),
-          decoder(builder["decoder"], latent_channels_, config.integers("block_out_channels"),
-                  config.integer("layers_per_block")) {
-        tile_latent_min_size_ = tile_sample_min_size_ / factor_;
-        if (!use_quant_conv_) return;
-        quant_conv = builder.conv2d("quant_conv", 2 * latent_channels_, 2 * latent_channels_, 1);
-        post_quant_conv = builder.conv2d("post_quant_conv", latent_channels_, latent_channels_, 1);
+          decoder(builder["decoder"], latent_channels_,
+                  config.integers("decoder_block_out_channels", config.integers("block_out_channels")),
+                  config.integer("layers_per_block")),
+          blend_encoded(builder, tile_latent_min_size_ / 4),
+          blend_decoded(builder, tile_sample_min_size_ / 4) {
+        if (use_quant_conv_) {
+            quant_conv = builder.conv2d("quant_conv", 2 * latent_channels_, 2 * latent_channels_, 1);
+            post_quant_conv = builder.conv2d("post_quant_conv", latent_channels_, latent_channels_, 1);
+        }
+        // AutoencoderKLFlux2: nn.BatchNorm2d without affine over the packed latents; no forward calls it.
+        if (!config.has("patch_size")) return;
+        std::int64_t packed = latent_channels_;
+        for (std::int64_t side : config.integers("patch_size")) packed *= side;
+        (void)builder["bn"].buffer("running_mean", {packed}, Dtype::f32);
+        (void)builder["bn"].buffer("running_var", {packed}, Dtype::f32);
+        (void)builder["bn"].buffer("num_batches_tracked", {}, Dtype::i64);
     }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
@@ -213,15 +225,15 @@ class AutoencoderKL : public Model {
         const Tensor& x = args[0];
         const bool encodes = request.operation == Request::Operation::encode;
         Tensor out;
+        Tensors slices;
         if (request.slicing && x.size(0) > 1) {
-            Tensors slices;
             for (const Tensor& slice : split(x, 1, 0))
                 slices.push_back(encodes ? encode(slice, request.tiling) : decode(slice, request.tiling));
             out = cat(std::span<const Tensor>(slices.begin(), slices.size()), 0);
         } else {
             out = encodes ? encode(x, request.tiling) : decode(x, request.tiling);
         }
-        return encodes ? gaussian(out) : Tensors{out};
+        return encodes ? diagonal_gaussian(out) : Tensors{out};
     }
 
   private:
@@ -249,8 +261,9 @@ class AutoencoderKL : public Model {
         const std::int64_t tile_in = encodes ? tile_sample_min_size_ : tile_latent_min_size_;
         const std::int64_t tile_out = encodes ? tile_latent_min_size_ : tile_sample_min_size_;
         // int(size * (1 - 0.25)) and int(size * 0.25)
-        const std::int64_t overlap_size = tile_in * 3 / 4, blend_extent = tile_out / 4,
-                           row_limit = tile_out - blend_extent;
+        const std::int64_t overlap_size = tile_in * 3 / 4, row_limit = tile_out - tile_out / 4;
+        const Blend& blend = encodes ? blend_encoded : blend_decoded;
+        const Caller call(x.run(), false);
         std::vector<std::vector<Tensor>> rows;
         Tensor tile, decoded;
         for (std::int64_t i = 0; i < x.size(2); i += overlap_size) {
@@ -274,8 +287,8 @@ class AutoencoderKL : public Model {
             std::vector<Tensor> result_row;
             for (std::size_t j = 0; j < rows[i].size(); ++j) {
                 tile = rows[i][j];
-                if (i > 0) blend(rows[i - 1][j], tile, 2, blend_extent);
-                if (j > 0) blend(rows[i][j - 1], tile, 3, blend_extent);
+                if (i > 0) blend.v(call, rows[i - 1][j], tile);
+                if (j > 0) blend.h(call, rows[i][j - 1], tile);
                 result_row.push_back(slice(slice(tile, 2, 0, row_limit), 3, 0, row_limit));
             }
             result_rows.push_back(cat(result_row, 3));
@@ -283,31 +296,13 @@ class AutoencoderKL : public Model {
         return cat(result_rows, 2);
     }
 
-    // blend_v, blend_h: b's first lines become a mixture with a's last ones, a line at a time.
-    static void blend(const Tensor& a, Tensor& b, int dim, std::int64_t blend_extent) {
-        const std::int64_t extent = std::min({a.size(dim), b.size(dim), blend_extent});
-        for (std::int64_t line = 0; line < extent; ++line) {
-            Tensor from = mul_scalar(select(a, dim, line));
-            Tensor own = mul_scalar(select(b, dim, line));
-            const Tensor mixed = add(std::move(from), std::move(own));
-        }
-    }
-
-    // DiagonalGaussianDistribution
-    static Tensors gaussian(const Tensor& parameters) {
-        const Tensors halves = chunk(parameters, 2, 1);
-        const Tensor logvar = clamp(halves[1]);
-        const Tensor std = exp(mul_scalar(logvar));
-        const Tensor var = exp(logvar);
-        return {parameters, halves[0], logvar, std, var};
-    }
-
     std::int64_t latent_channels_;
     bool use_quant_conv_;
-    std::int64_t tile_sample_min_size_, tile_latent_min_size_ = 0, factor_;
+    std::int64_t tile_sample_min_size_, factor_, tile_latent_min_size_;
     Encoder encoder;
     Decoder decoder;
     nn::Conv quant_conv, post_quant_conv;
+    Blend blend_encoded, blend_decoded;
 };
 
 }  // namespace

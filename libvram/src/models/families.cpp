@@ -8,6 +8,8 @@ namespace vram::models {
 std::span<const Family> families() {
     static constexpr std::array list{
         Family{"autoencoder_kl", autoencoder_kl::build},
+        Family{"autoencoder_kl_qwenimage", autoencoder_kl_qwenimage::build},
+        Family{"autoencoder_kl_wan", autoencoder_kl_wan::build},
         Family{"clip_text", clip_text::build},
         Family{"flux", flux::build},
         Family{"qwen2_5_vl", qwen2_5_vl::build},

@@ -34,12 +34,13 @@ Tensors Caller::operator()(const Block& block, Tensors args) const {
     // The memo may play the call again when backward comes, so the function holds nothing but the block.
     Run* run = &run_;
     if (!gradient_checkpointing_)
-        return shadow::call(run_, {block.spec, 0, &block.trainable}, std::move(args),
-                            [&block](const Tensors& inputs) { return block.forward(inputs); });
-    return shadow::call(run_, {block.spec, 1, &block.trainable}, std::move(args), [run, &block](const Tensors& inputs) {
-        return shadow::checkpoint(
-            *run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
-    });
+        return shadow::call(run_, {block.spec, 0, &block.trainable, block.gemms}, std::move(args),
+                            [&block](Tensors& inputs) { return block.take(inputs); });
+    return shadow::call(run_, {block.spec, 1, &block.trainable, block.gemms}, std::move(args),
+                        [run, &block](const Tensors& inputs) {
+                            return shadow::checkpoint(
+                                *run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
+                        });
 }
 
 Builder Builder::operator[](std::string_view name) const {

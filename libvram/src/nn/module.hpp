@@ -80,7 +80,11 @@ class Block {
     virtual ~Block() = default;
     /// Outputs in the order of the Python forward's. `args` are held by the caller until it returns.
     [[nodiscard]] virtual Tensors forward(const Tensors& args) const = 0;
+    /// The same where the call may let arguments go before it returns: entries of a list that a Python forward
+    /// replaces.
+    [[nodiscard]] virtual Tensors take(Tensors& args) const { return forward(args); }
 
+    bool gemms = true;                  // multiplies matrices somewhere
     std::int32_t spec = -1;             // equal for blocks that are built alike; -1: not known
     std::vector<Parameter*> trainable;  // in the order of building
 };

@@ -108,7 +108,7 @@ struct Macro {
     std::unique_ptr<Memo::RecordedForward> forward;  // until a backward is recorded from it
 
     // Of the latest call; equal calls may stand in for each other.
-    std::function<Tensors(const Tensors&)> function;
+    Callee function;
     const std::vector<Parameter*>* trainable = nullptr;
     std::vector<std::unique_ptr<Memo::Backward>> backwards;
 };
@@ -258,8 +258,7 @@ std::vector<NodeRef> sinks_of(const Macro& macro, const Tensors& inputs) {
 
 }  // namespace
 
-std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors& args,
-                                            const std::function<Tensors(const Tensors&)>& function) {
+std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors& args, const Callee& function) {
     auto macro = std::make_unique<Macro>();
     Groups groups;
     std::vector<std::pair<const Node*, int>> edges;
@@ -289,6 +288,9 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     std::vector<StorageRef> outsiders = capture.outsiders(macro->group_bytes, macro->group_tags);
     capture.enter_forward(*macro, grad);
     Tensors inputs = stand_ins(*macro, outsiders);
+    outsiders.clear();
+    auto forward = std::make_unique<RecordedForward>();
+    forward->sinks = sinks_of(*macro, inputs);
     const Slot first = run_.trace.slots;
     const std::size_t begin = run_.trace.events.size();
     Tensors outputs = function(inputs);
@@ -323,13 +325,10 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     }
 
     // What the graph alone keeps alive.
-    auto forward = std::make_unique<RecordedForward>();
     forward->roots = roots_of(outputs);
-    forward->sinks = sinks_of(*macro, inputs);
     forward->trainable = spec.trainable;
     outputs.clear();
     inputs.clear();
-    outsiders.clear();
     run_.autocast_cache.clear();
     std::vector<bool> alive(static_cast<std::size_t>(group_count + macro->slice->survivors), true);
     for (const Event& event : run_.trace.events) {
@@ -353,8 +352,7 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     return macro;
 }
 
-Tensors Memo::forward(const CallSpec& spec, const Tensors& args,
-                      const std::function<Tensors(const Tensors&)>& function) {
+Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& function) {
     Key key{spec.block,
             spec.variant,
             run_.grad_enabled(),
@@ -389,14 +387,6 @@ Tensors Memo::forward(const CallSpec& spec, const Tensors& args,
     macro.trainable = spec.trainable;
 
     const std::vector<Storage*>& outsiders = groups.met();
-    std::vector<StorageRef> storages;
-    for (Storage* storage : outsiders) storages.emplace_back(storage);
-    {
-        std::vector<StorageRef> survivors = Played::play(
-            *this, *macro.slice, [](std::int32_t) {},
-            [&](std::int32_t group) { return outsiders[static_cast<std::size_t>(group)]; });
-        for (StorageRef& survivor : survivors) storages.push_back(std::move(survivor));
-    }
     NodeRef node;
     if (macro.has_node) {
         node = run_.new_node(Op::custom, nullptr);
@@ -408,8 +398,22 @@ Tensors Memo::forward(const CallSpec& spec, const Tensors& args,
                 node->edges.push_back({args[i].node(), args[i].output_number()});
                 ++edges;
             }
-        for (std::int32_t held : macro.held) node->held.push_back(storages[static_cast<std::size_t>(held)]);
     }
+    std::vector<StorageRef> storages;
+    for (Storage* storage : outsiders) storages.emplace_back(storage);
+    {
+        // What the call took over goes when it let go of it.
+        const auto drop = [&](std::int32_t group) {
+            for (std::size_t i = 0; i < args.size(); ++i)
+                if (macro.inputs[i].storage == group) args[i] = Tensor();
+            storages[static_cast<std::size_t>(group)].reset();
+        };
+        std::vector<StorageRef> survivors = Played::play(
+            *this, *macro.slice, drop, [&](std::int32_t group) { return outsiders[static_cast<std::size_t>(group)]; });
+        for (StorageRef& survivor : survivors) storages.push_back(std::move(survivor));
+    }
+    if (node)
+        for (std::int32_t held : macro.held) node->held.push_back(storages[static_cast<std::size_t>(held)]);
     for (const auto& [index, cast] : macro.casts)
         run_.autocast_cache.put((*spec.trainable)[index]->value.storage(), look_at(cast, storages));
     Tensors outputs;
@@ -553,6 +557,7 @@ std::unique_ptr<Memo::RecordedForward> Memo::play_forward(const Macro& macro, Ca
     std::vector<StorageRef> outsiders = capture.outsiders(macro.group_bytes, macro.group_tags);
     capture.enter_forward(macro, true);
     Tensors inputs = stand_ins(macro, outsiders);
+    outsiders.clear();
     forward->sinks = sinks_of(macro, inputs);
     forward->first = run_.trace.slots;
     const auto begin = static_cast<std::ptrdiff_t>(run_.trace.events.size());
@@ -657,8 +662,8 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
     return backward;
 }
 
-Tensors call(Run& run, const CallSpec& spec, Tensors args, const std::function<Tensors(const Tensors&)>& function) {
-    run.gemm();
+Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& function) {
+    if (spec.gemms) run.gemm();
     // Inside a checkpointed call, saved tensors belong to its frame: nothing of that is copied.
     if (run.memo() == nullptr || spec.block < 0 || !run.hooks.empty()) return function(args);
     return run.memo()->forward(spec, args, function);

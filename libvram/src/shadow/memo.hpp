@@ -15,14 +15,18 @@ struct CallSpec {
     std::int32_t block = -1;   // spec_id; -1: plays always
     std::int32_t variant = 0;  // how it is called: plainly, checkpointed
     const std::vector<Parameter*>* trainable =
-        nullptr;  // the block's own, in the order of building; lives as long as the block
+        nullptr;        // the block's own, in the order of building; lives as long as the block
+    bool gemms = true;  // opens the thread's cuBLAS workspace
 };
 
+/// What is called. It may move out of its arguments: then these die when it lets go, else when the call has returned.
+using Callee = std::function<Tensors(Tensors&)>;
+
 /// Plays `function(args)`; a call that repeats (same spec, layouts, aliases, modes) is copied from the first one's
-/// trace, event by event. `args` are held until it returns, as Module.__call__ does. `function` depends on nothing but
-/// the block that `spec` names, which must live until the call's graph is gone, and on its arguments.
-[[nodiscard]] Tensors call(Run& run, const CallSpec& spec, Tensors args,
-                           const std::function<Tensors(const Tensors&)>& function);
+/// trace, event by event. `args` are held until it returns, as Module.__call__ does, but for what `function` takes
+/// over. `function` depends on nothing but the block that `spec` names, which must live until the call's graph is gone,
+/// and on its arguments.
+[[nodiscard]] Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& function);
 
 /// A number for everything that a block's forward depends on; equal for equal facts, within one run.
 [[nodiscard]] std::int32_t spec_id(Run& run, std::string_view class_name, const std::vector<std::int64_t>& facts);
@@ -34,8 +38,7 @@ class Memo {
   public:
     explicit Memo(Run& run);
     ~Memo();
-    [[nodiscard]] Tensors forward(const CallSpec& spec, const Tensors& args,
-                                  const std::function<Tensors(const Tensors&)>& function);
+    [[nodiscard]] Tensors forward(const CallSpec& spec, Tensors& args, const Callee& function);
     /// Plays a call's backward; gradients of its inputs land in the buffers of the nodes that its edges lead to.
     void backward(Node& node, Tensors grads);
     /// Lets recorded graphs go that no backward came for: they hold weights. Only where their events leave no trace.
@@ -56,7 +59,7 @@ class Memo {
     struct Played;
 
     [[nodiscard]] std::unique_ptr<Macro> record_forward(const CallSpec& spec, const Tensors& args,
-                                                        const std::function<Tensors(const Tensors&)>& function);
+                                                        const Callee& function);
     [[nodiscard]] std::unique_ptr<RecordedForward> play_forward(const Macro& macro, Capture& capture);
     [[nodiscard]] std::unique_ptr<Backward> record_backward(const Node& node, Key key,
                                                             const std::vector<Look>& incoming,

@@ -69,6 +69,7 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor silu(Tensor x);
 [[nodiscard]] Tensor gelu(Tensor x);
 [[nodiscard]] Tensor clamp(Tensor x);
+[[nodiscard]] Tensor clamp_min(Tensor x);          ///< a number
 [[nodiscard]] Tensor compare(Tensor a, Tensor b);  ///< bool
 [[nodiscard]] Tensor compare_scalar(Tensor a);     ///< bool
 [[nodiscard]] Tensor where(Tensor condition, Tensor a, Tensor b);
@@ -97,6 +98,8 @@ void mul_scalar_(Tensor& a);
                                 Tensor bias);  ///< over the last dimension; weight, bias may be undefined
 [[nodiscard]] Tensor group_norm(Tensor x, std::int64_t groups, Tensor weight, Tensor bias);
 [[nodiscard]] Tensor rms_norm(Tensor x, Tensor weight);  ///< F.rms_norm
+[[nodiscard]] Tensor vector_norm(Tensor x, int dim);     ///< Tensor.norm(2, dim, keepdim=True)
+[[nodiscard]] Tensor normalize(Tensor input, int dim);   ///< F.normalize
 
 // ---- convolution and pictures
 struct Conv {

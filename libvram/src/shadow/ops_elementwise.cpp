@@ -134,6 +134,12 @@ void div_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     }
     if (node.needs(0)) out[0] = joined(grads[0], other, Op::div);
 }
+// clamp_min: where(self >= min, grad, scalar_tensor(0)); the number is on the CPU.
+void clamp_min_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    const Tensor mask = run.empty_like(saved, Dtype::boolean, Op::compare);
+    out[0] = joined(grads[0], mask, Op::where);
+}
 void where_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor condition = run.unpack(node.saved[0]);
     if (node.needs(1)) out[1] = fresh(grads[0], Op::where);
@@ -313,6 +319,10 @@ Tensor gelu(Tensor x_in) {
 Tensor clamp(Tensor x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::clamp, Keeps::input, fused_backward);
+}
+Tensor clamp_min(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::clamp, Keeps::input, clamp_min_backward);
 }
 Tensor compare(Tensor a_in, Tensor b_in) {
     const Tensor a = std::move(a_in), b = std::move(b_in);

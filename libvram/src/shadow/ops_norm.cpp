@@ -52,6 +52,16 @@ void group_norm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     if (node.needs(2)) out[2] = run.empty({x.size(1)}, x.dtype(), Op::group_norm_backward);
 }
 
+// p = 2: grad * (self / norm).masked_fill_(norm == 0, 0). Source: torch/csrc/autograd/FunctionsManual.cpp,
+// norm_backward.
+void vector_norm_backward(Run& run, Node& node, Tensors&, Tensors& out) {
+    const Tensor x = run.unpack(node.saved[0]);
+    const Tensor norm = run.unpack(node.saved[1]);
+    const Tensor quotient = run.empty_like(x, Op::div);
+    const Tensor mask = run.empty_like(norm, Dtype::boolean, Op::eq);
+    out[0] = run.empty_like(quotient, Op::mul);
+}
+
 void save_optional(Run& run, Node& node, const Tensor& tensor) {
     if (tensor.defined())
         run.save(node, tensor);
@@ -101,6 +111,29 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
     if (node) run.save(*node, rstd);
     Run::attach(out, node);
     return out;
+}
+
+Tensor vector_norm(Tensor x_in, int dim) {
+    const Tensor held_x = std::move(x_in);
+    Tensor x = autocast_fp32(held_x);
+    Run& run = x.run();
+    run.op = Op::norm;
+    NodeRef node = run.record(Op::norm, vector_norm_backward, {&x});
+    if (node) run.save(*node, x);
+    Dims sizes = x.sizes();
+    sizes[dim < 0 ? dim + x.rank() : dim] = 1;
+    Tensor out = run.empty(sizes, x.dtype(), Op::norm);
+    if (node) run.save(*node, out);
+    Run::attach(out, node);
+    return out;
+}
+
+// Source: torch/nn/functional.py, normalize.
+Tensor normalize(Tensor input_in, int dim) {
+    const Tensor input = std::move(input_in);
+    Tensor denom = vector_norm(input, dim);
+    denom = expand(clamp_min(denom), input.sizes());
+    return div(input, denom);
 }
 
 Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bias_in) {

@@ -1,0 +1,36 @@
+#include "models/vae.hpp"
+
+#include <algorithm>
+
+namespace vram::models {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Tensor;
+using nn::Tensors;
+
+Tensors diagonal_gaussian(Tensor parameters_in) {
+    const Tensor parameters = std::move(parameters_in);
+    const Tensors halves = chunk(parameters, 2, 1);
+    const Tensor logvar = clamp(halves[1]);
+    const Tensor std = exp(mul_scalar(logvar));
+    const Tensor var = exp(logvar);
+    return {parameters, halves[0], logvar, std, var};
+}
+
+Blend::Lines::Lines(const nn::Builder& builder, int dim, std::int64_t extent) : dim_(dim), extent_(extent) {
+    gemms = false;
+    builder.block(*this).finish(*this, "blend", {dim, extent});
+}
+
+Tensors Blend::Lines::forward(const Tensors& args) const {
+    const Tensor &a = args[0], &b = args[1];
+    const std::int64_t extent = std::min({a.size(dim_), b.size(dim_), extent_});
+    for (std::int64_t line = 0; line < extent; ++line) {
+        Tensor from = mul_scalar(select(a, dim_, line));
+        Tensor own = mul_scalar(select(b, dim_, line));
+        const Tensor mixed = add(std::move(from), std::move(own));
+    }
+    return {};
+}
+
+}  // namespace vram::models

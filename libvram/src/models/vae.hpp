@@ -1,0 +1,33 @@
+#pragma once
+
+#include "nn/module.hpp"
+
+/// What the VAEs of diffusers share (diffusers 0.42.1, models/autoencoders/vae.py and the classes' own blend_v,
+/// blend_h).
+namespace vram::models {
+
+/// DiagonalGaussianDistribution of an encoder's output: what it holds, {parameters, mean, logvar, std, var}.
+[[nodiscard]] nn::Tensors diagonal_gaussian(nn::Tensor parameters);
+
+/// How neighbouring tiles are joined: b's first `extent` lines become a mixture with a's last ones, a line at a time
+/// and in place. Tiles end with height and width.
+class Blend {
+  public:
+    Blend(const nn::Builder& builder, std::int64_t extent) : rows(builder, -2, extent), columns(builder, -1, extent) {}
+    void v(const nn::Caller& call, const nn::Tensor& a, const nn::Tensor& b) const { (void)call(rows, {a, b}); }
+    void h(const nn::Caller& call, const nn::Tensor& a, const nn::Tensor& b) const { (void)call(columns, {a, b}); }
+
+  private:
+    class Lines : public nn::Block {
+      public:
+        Lines(const nn::Builder& builder, int dim, std::int64_t extent);
+        [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
+
+      private:
+        int dim_;
+        std::int64_t extent_;
+    };
+    Lines rows, columns;
+};
+
+}  // namespace vram::models
