@@ -353,6 +353,7 @@ def _every(stride):
 
 VAES = {
     "vae_flux1": _kl(latent_channels=16, sample_size=1024, use_quant_conv=False, use_post_quant_conv=False),
+    "vae_sd3_16ch": _kl(latent_channels=16, sample_size=1024, use_quant_conv=False, use_post_quant_conv=False),
     # SD 1.5 and SDXL share this layout. sample_size decides from where on tiling cuts: SDXL's value.
     "vae_sd_4ch": _kl(latent_channels=4, sample_size=1024),
     "vae_flux2": Vae("AutoencoderKLFlux2", dict(sample_size=1024), 32),

@@ -127,18 +127,28 @@ void div_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor other = run.unpack(node.saved[0]);
     const Tensor self = run.unpack(node.saved[1]);
     if (node.needs(1)) {
+        // One expression in FunctionsManual.cpp, div_tensor_other_grad: the right factor first, all alive to its end.
+        const Tensor quotient = joined(self, other, Op::div);
+        const Tensor twice = joined(quotient, other, Op::div);
         const Tensor negative = fresh(grads[0], Op::neg);
-        Tensor quotient = joined(self, other, Op::div);
-        quotient = joined(quotient, other, Op::div);
-        out[1] = joined(negative, quotient, Op::mul);
+        out[1] = joined(negative, twice, Op::mul);
     }
     if (node.needs(0)) out[0] = joined(grads[0], other, Op::div);
 }
-// clamp_min: where(self >= min, grad, scalar_tensor(0)); the number is on the CPU.
+// where((self >= min).logical_and_(self <= max), grad, scalar_tensor(0)), the number on the GPU; clamp_min compares
+// once. Source: torch/csrc/autograd/FunctionsManual.cpp, clamp_backward; derivatives.yaml, clamp_min.
 void clamp_min_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
-    const Tensor mask = run.empty_like(saved, Dtype::boolean, Op::compare);
-    out[0] = joined(grads[0], mask, Op::where);
+    const Tensor zero = run.empty({}, grads[0].dtype(), Op::zeros);
+    const Tensor above = run.empty_like(saved, Dtype::boolean, Op::compare);
+    out[0] = fresh(grads[0], Op::where);
+}
+void clamp_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor saved = run.unpack(node.saved[0]);
+    const Tensor zero = run.empty({}, grads[0].dtype(), Op::zeros);
+    const Tensor above = run.empty_like(saved, Dtype::boolean, Op::compare);
+    const Tensor below = run.empty_like(saved, Dtype::boolean, Op::compare);
+    out[0] = fresh(grads[0], Op::where);
 }
 void where_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor condition = run.unpack(node.saved[0]);
@@ -318,7 +328,7 @@ Tensor gelu(Tensor x_in) {
 }
 Tensor clamp(Tensor x_in) {
     Tensor x = std::move(x_in);
-    return unary(x, Op::clamp, Keeps::input, fused_backward);
+    return unary(x, Op::clamp, Keeps::input, clamp_backward);
 }
 Tensor clamp_min(Tensor x_in) {
     Tensor x = std::move(x_in);

@@ -57,7 +57,7 @@ void group_norm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 void vector_norm_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     const Tensor x = run.unpack(node.saved[0]);
     const Tensor norm = run.unpack(node.saved[1]);
-    const Tensor quotient = run.empty_like(x, Op::div);
+    const Tensor quotient = run.empty_like(x, norm.dtype(), Op::div);
     const Tensor mask = run.empty_like(norm, Dtype::boolean, Op::eq);
     out[0] = run.empty_like(quotient, Op::mul);
 }
@@ -114,15 +114,15 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
 }
 
 Tensor vector_norm(Tensor x_in, int dim) {
-    const Tensor held_x = std::move(x_in);
-    Tensor x = autocast_fp32(held_x);
+    const Tensor x = std::move(x_in);
     Run& run = x.run();
     run.op = Op::norm;
     NodeRef node = run.record(Op::norm, vector_norm_backward, {&x});
     if (node) run.save(*node, x);
     Dims sizes = x.sizes();
     sizes[dim < 0 ? dim + x.rank() : dim] = 1;
-    Tensor out = run.empty(sizes, x.dtype(), Op::norm);
+    // Autocast asks for a fp32 result of x as it is: autocast_mode.h, fp32_append_dtype.
+    Tensor out = run.empty(sizes, run.autocast().enabled ? Dtype::f32 : x.dtype(), Op::norm);
     if (node) run.save(*node, out);
     Run::attach(out, node);
     return out;

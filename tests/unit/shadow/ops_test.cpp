@@ -60,6 +60,18 @@ TEST_CASE("what a backward allocates, gradient by gradient") {
                       return linear(std::move(rows), x.run().empty({4, 8}, Dtype::f32, Op::parameter), {});
                   },
                   {512, 512, 1024}},  // linear's, group norm's, the slice's
+             Case{"clamp: a zero on the GPU, two comparisons of which one takes the other in, where",
+                  [](const Tensor& x) { return clamp(x); },
+                  {4, 256, 256, 1024}},
+             Case{"clamp_min compares once", [](const Tensor& x) { return clamp_min(x); }, {4, 256, 1024}},
+             Case{"a norm: the direction, which places are zero, their product",
+                  [](const Tensor& x) { return vector_norm(x, 1); },
+                  {1024, 32, 1024}},
+             // The quotient's (divisor, then dividend), the broadcast's sum, clamp_min's, the norm's; the two gradients
+             // of x are added in place.
+             Case{"normalize",
+                  [](const Tensor& x) { return normalize(x, 1); },
+                  {1024, 1024, 1024, 1024, 1024, 128, 4, 32, 128, 1024, 32, 1024}},
          }) {
         CAPTURE(c.why);
         Run run(tensors_only());
