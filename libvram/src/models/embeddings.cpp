@@ -57,8 +57,22 @@ Tensor apply_rotary_emb(Tensor x_in, const Tensor& cos_in, const Tensor& sin_in,
     return out;
 }
 
-TimestepEmbedding::TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size)
-    : linear_1(builder.linear("linear_1", in, size)), linear_2(builder.linear("linear_2", size, size)) {}
+Tensors flux_pos_embed(Tensor ids_in, std::span<const std::int64_t> axes_dims) {
+    const Tensor ids = std::move(ids_in);
+    const Tensor pos = to_float(ids);
+    Tensors cos_out, sin_out, pair;
+    for (std::size_t i = 0; i < axes_dims.size(); ++i) {
+        pair = rotary_pos_embed_1d(select(pos, 1, static_cast<std::int64_t>(i)), axes_dims[i], Dtype::f64);
+        cos_out.push_back(pair[0]);
+        sin_out.push_back(pair[1]);
+    }
+    Tensor freqs_cos = cat(std::span<const Tensor>(cos_out.begin(), cos_out.size()), -1);
+    Tensor freqs_sin = cat(std::span<const Tensor>(sin_out.begin(), sin_out.size()), -1);
+    return {freqs_cos, freqs_sin};
+}
+
+TimestepEmbedding::TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size, bool bias)
+    : linear_1(builder.linear("linear_1", in, size, bias)), linear_2(builder.linear("linear_2", size, size, bias)) {}
 
 Tensor TimestepEmbedding::operator()(Tensor sample_in) const {
     const Tensor held = std::move(sample_in);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "nn/module.hpp"
 
 /// diffusers' embedding helpers that many families share (diffusers 0.42.1, models/embeddings.py).
@@ -11,6 +13,9 @@ namespace vram::models {
 /// get_1d_rotary_pos_embed(use_real, repeat_interleave_real): positions [S] → cos, sin [S, size] fp32.
 [[nodiscard]] nn::Tensors rotary_pos_embed_1d(nn::Tensor positions, std::int64_t size, Dtype freqs_dtype);
 
+/// FluxPosEmbed, Flux2PosEmbed: ids [S, axes] → cos, sin [S, sum of axes_dims] fp32.
+[[nodiscard]] nn::Tensors flux_pos_embed(nn::Tensor ids, std::span<const std::int64_t> axes_dims);
+
 /// apply_rotary_emb(use_real, unbind last dimension): x [B, S, H, D] with cos, sin [S, D].
 [[nodiscard]] nn::Tensor apply_rotary_emb(nn::Tensor x, const nn::Tensor& cos, const nn::Tensor& sin, int sequence_dim);
 
@@ -18,7 +23,7 @@ namespace vram::models {
 class TimestepEmbedding {
   public:
     TimestepEmbedding() = default;
-    TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size);
+    TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size, bool bias = true);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor sample) const;
     [[nodiscard]] Dtype dtype() const { return linear_1.bias->value.dtype(); }  ///< of the first parameter
 

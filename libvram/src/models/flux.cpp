@@ -1,9 +1,10 @@
 // Mirrors FluxTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_flux.py): FLUX.1 dev, schnell,
-// Kontext, Flex.1.
+// Kontext, Fill, Flex.1, Flex.2.
 #include <deque>
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
+#include "models/flux_attention.hpp"
 #include "models/normalization.hpp"
 
 namespace vram::models::flux {
@@ -12,85 +13,8 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::RmsNorm;
 using nn::Tensor;
 using nn::Tensors;
-
-class FluxAttention {
-  public:
-    FluxAttention(const Builder& builder, std::int64_t dim, std::int64_t heads, std::int64_t head_dim, bool joint)
-        : heads_(heads),
-          head_dim_(head_dim),
-          joint_(joint),
-          norm_q(builder.rms_norm("norm_q", head_dim)),
-          norm_k(builder.rms_norm("norm_k", head_dim)) {
-        const std::int64_t inner = heads * head_dim;
-        to_q = builder.linear("to_q", dim, inner);
-        to_k = builder.linear("to_k", dim, inner);
-        to_v = builder.linear("to_v", dim, inner);
-        if (!joint) return;  // pre_only: the block projects the output itself
-        to_out = builder["to_out"].linear("0", inner, dim);
-        norm_added_q = builder.rms_norm("norm_added_q", head_dim);
-        norm_added_k = builder.rms_norm("norm_added_k", head_dim);
-        add_q_proj = builder.linear("add_q_proj", dim, inner);
-        add_k_proj = builder.linear("add_k_proj", dim, inner);
-        add_v_proj = builder.linear("add_v_proj", dim, inner);
-        to_add_out = builder.linear("to_add_out", inner, dim);
-    }
-
-    /// FluxAttnProcessor: {hidden_states} or {hidden_states, encoder_hidden_states}.
-    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& cos,
-                       const Tensor& sin) const {
-        const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
-        Tensor query = to_q(held);
-        Tensor key = to_k(held);
-        Tensor value = to_v(held);
-        Tensor encoder_query, encoder_key, encoder_value;
-        if (joint_) {
-            encoder_query = add_q_proj(held_encoder);
-            encoder_key = add_k_proj(held_encoder);
-            encoder_value = add_v_proj(held_encoder);
-        }
-        query = unflatten(query, -1, {-1, head_dim_});
-        key = unflatten(key, -1, {-1, head_dim_});
-        value = unflatten(value, -1, {-1, head_dim_});
-        query = norm_q(query);
-        key = norm_k(key);
-        if (joint_) {
-            encoder_query = unflatten(encoder_query, -1, {-1, head_dim_});
-            encoder_key = unflatten(encoder_key, -1, {-1, head_dim_});
-            encoder_value = unflatten(encoder_value, -1, {-1, head_dim_});
-            encoder_query = norm_added_q(encoder_query);
-            encoder_key = norm_added_k(encoder_key);
-            query = cat({encoder_query, query}, 1);
-            key = cat({encoder_key, key}, 1);
-            value = cat({encoder_value, value}, 1);
-        }
-        query = apply_rotary_emb(query, cos, sin, 1);
-        key = apply_rotary_emb(key, cos, sin, 1);
-
-        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        Tensor hidden_states =
-            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
-        hidden_states = transpose(std::move(hidden_states), 1, 2);
-        hidden_states = flatten(std::move(hidden_states), 2, 3);
-        hidden_states = to(std::move(hidden_states), query.dtype());
-        if (!joint_) return {hidden_states};
-
-        const std::int64_t text = held_encoder.size(1);
-        const Tensors parts = split(hidden_states, Dims{text, hidden_states.size(1) - text}, 1);
-        Tensor encoder_hidden_states = parts[0];
-        hidden_states = to_out(contiguous(parts[1]));
-        encoder_hidden_states = to_add_out(contiguous(encoder_hidden_states));
-        return {hidden_states, encoder_hidden_states};
-    }
-
-  private:
-    std::int64_t heads_, head_dim_;
-    bool joint_;
-    RmsNorm norm_q, norm_k, norm_added_q, norm_added_k;
-    Linear to_q, to_k, to_v, to_out, add_q_proj, add_k_proj, add_v_proj, to_add_out;
-};
 
 struct Sizes {
     std::int64_t dim, heads, head_dim;
@@ -244,7 +168,7 @@ class FluxTransformer2DModel : public Model {
         const Tensor temb = time_text_embed(timestep, guidance, args[2]);  // [B, D]
         Tensor encoder_hidden_states = context_embedder(args[1]);          // [B, T, D]
         const Tensor ids = cat({args[5], args[4]}, 0);                     // [T+S, 3]
-        const Tensors image_rotary_emb = pos_embed(ids);
+        const Tensors image_rotary_emb = flux_pos_embed(ids, axes_dims_rope_);
 
         const Caller call(run, gradient_checkpointing);
         for (const FluxTransformerBlock& block : transformer_blocks) {
@@ -303,20 +227,6 @@ class FluxTransformer2DModel : public Model {
         const Tensor time_guidance_emb = add(timesteps_emb, guidance_emb);
         const Tensor pooled_projections = text_embedder(pooled_projection);
         return add(time_guidance_emb, pooled_projections);
-    }
-
-    // FluxPosEmbed: ids [S, axes] → cos, sin [S, head_dim]
-    [[nodiscard]] Tensors pos_embed(const Tensor& ids) const {
-        const Tensor pos = to_float(ids);
-        Tensors cos_out, sin_out, pair;
-        for (std::size_t i = 0; i < axes_dims_rope_.size(); ++i) {
-            pair = rotary_pos_embed_1d(select(pos, 1, static_cast<std::int64_t>(i)), axes_dims_rope_[i], Dtype::f64);
-            cos_out.push_back(pair[0]);
-            sin_out.push_back(pair[1]);
-        }
-        Tensor freqs_cos = cat(std::span<const Tensor>(cos_out.begin(), cos_out.size()), -1);
-        Tensor freqs_sin = cat(std::span<const Tensor>(sin_out.begin(), sin_out.size()), -1);
-        return {freqs_cos, freqs_sin};
     }
 
     std::int64_t in_channels_, out_channels_, joint_attention_dim_, pooled_projection_dim_;

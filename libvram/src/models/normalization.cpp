@@ -32,8 +32,9 @@ Tensors AdaLayerNormZeroSingle::operator()(Tensor x_in, Tensor emb_in) const {
     return {x, parts[2]};
 }
 
-AdaLayerNormContinuous::AdaLayerNormContinuous(const nn::Builder& builder, std::int64_t size, std::int64_t conditioning)
-    : linear(builder.linear("linear", conditioning, 2 * size)), norm(builder.layer_norm("norm", size, false)) {}
+AdaLayerNormContinuous::AdaLayerNormContinuous(const nn::Builder& builder, std::int64_t size, std::int64_t conditioning,
+                                               bool bias)
+    : linear(builder.linear("linear", conditioning, 2 * size, bias)), norm(builder.layer_norm("norm", size, false)) {}
 
 Tensor AdaLayerNormContinuous::operator()(Tensor x_in, Tensor conditioning_embedding) const {
     const Tensor held = std::move(x_in), conditioning = std::move(conditioning_embedding);

@@ -34,7 +34,7 @@ class AdaLayerNormZeroSingle {
 class AdaLayerNormContinuous {
   public:
     AdaLayerNormContinuous() = default;
-    AdaLayerNormContinuous(const nn::Builder& builder, std::int64_t size, std::int64_t conditioning);
+    AdaLayerNormContinuous(const nn::Builder& builder, std::int64_t size, std::int64_t conditioning, bool bias = true);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor x, nn::Tensor conditioning_embedding) const;
 
   private:
