@@ -74,7 +74,8 @@ def _flux_inputs(case, config):
 
 
 def _flux_targets(case, config):
-    return [_flux_inputs(case, config)["hidden_states"][0]]  # as many channels go out as come in
+    batch, tokens, channels = _flux_inputs(case, config)["hidden_states"][0]
+    return [(batch, tokens, config.get("out_channels") or channels)]  # Fill and Flex.2 take more than they give
 
 
 _DOUBLE_SINGLE = {"double": "num_layers", "single": "num_single_layers"}
@@ -297,7 +298,10 @@ MODELS = {
     "flux1_dev": _flux(),
     "flux1_schnell": _flux(guidance_embeds=False),
     "flux1_kontext": _flux(),
+    # Beside the noisy latents: Fill the masked picture's and the mask in pixels, Flex.2 also a control picture's.
+    "flux1_fill": _flux(in_channels=384),
     "flex1": _flux(num_layers=8),
+    "flex2": _flux(num_layers=8, in_channels=196),
     "flux2_dev": _flux2(),
     "flux2_klein_4b": _flux2(num_layers=5, num_single_layers=20, num_attention_heads=24, joint_attention_dim=7680,
                              guidance_embeds=False),

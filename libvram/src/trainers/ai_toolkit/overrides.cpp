@@ -158,7 +158,10 @@ class Reader {
 
 }  // namespace
 
-bool is_modelled(const profile::ModelProfile& profile) { return profile.family == "flux" && !profile.reference_images; }
+// Text to image alone: no pictures behind the noisy tokens, none beside the noisy channels.
+bool is_modelled(const profile::ModelProfile& profile) {
+    return profile.family == "flux" && !profile.reference_images && profile.config.integer("in_channels") == 64;
+}
 
 Config job_defaults() {
     Config config;
