@@ -217,6 +217,8 @@ TEST_CASE("ai-toolkit: which FLUX it is, its name says") {
              Case{"/models/my-model", "flex1", "flex1", true},
              Case{"/models/my-model", "flux", "", false},
              Case{"black-forest-labs/FLUX.1-Kontext-dev", "flux", "", false},
+             Case{"black-forest-labs/FLUX.1-Fill-dev", "flux", "", false},
+             Case{"ostris/Flex.2-preview", "flux", "", false},
          }) {
         CAPTURE(c.name);
         const Resolved out =
