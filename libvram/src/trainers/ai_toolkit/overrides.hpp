@@ -22,7 +22,7 @@ struct Overrides {
     job::Card card;
 };
 
-/// Whether this recipe plays the model: FLUX.1 without reference images, and Flex.1.
+/// Whether this recipe plays the model: FLUX.1 without pictures beside the noisy ones, and Flex.1.
 [[nodiscard]] bool is_modelled(const profile::ModelProfile& profile);
 
 /// What a job file leaves to the trainer: its defaults, in bf16, without samples, at the model's resolution.
