@@ -198,7 +198,8 @@ def _play_model(case: dict, recorder: Recorder) -> dict:
     del inputs
     if not trains:
         model.eval()
-        result.update(_call(lambda: model(**arguments), recorder))
+        with entry.values(case):
+            result.update(_call(lambda: model(**arguments), recorder))
         return result
 
     result["targets"] = [list(t.shape) for t in targets]
@@ -206,7 +207,8 @@ def _play_model(case: dict, recorder: Recorder) -> dict:
     model.train()
     if case.get("checkpointing"):
         model.enable_gradient_checkpointing()
-    _train(model, arguments, targets, ema, case, recorder, result)
+    with entry.values(case):
+        _train(model, arguments, targets, ema, case, recorder, result)
     return result
 
 

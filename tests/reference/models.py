@@ -8,6 +8,7 @@ Inputs are dicts of name -> (shape, dtype), in the order in which they are made;
 the weights. A dotted name stands inside an argument: `added_cond_kwargs.text_embeds` in a dict, `x.0` in a list.
 """
 
+import contextlib
 import dataclasses
 from typing import Callable
 
@@ -18,7 +19,8 @@ import torch
 class Model:
     """A denoiser. `inputs(case, config)` and `targets(case, config)` give shapes, `arguments(case)` what else its
     forward wants; `layers` maps short names for a case's `"layers"` to config keys, so that a case can shrink the
-    model to one block of each kind."""
+    model to one block of each kind. Its steps run inside of `values(case)`, which hands in what a forward reads from
+    tensors: fake ones have no values."""
 
     library: str
     cls: str
@@ -27,6 +29,7 @@ class Model:
     targets: Callable
     layers: dict = dataclasses.field(default_factory=dict)
     arguments: Callable = lambda case: {}
+    values: Callable = lambda case: contextlib.nullcontext()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +161,40 @@ def _z_image():
     return Model("diffusers", "ZImageTransformer2DModel", config, inputs,
                  lambda case, config: [sample(case, config)] * case["batch"],
                  {"blocks": "n_layers", "refiners": "n_refiner_layers"})
+
+
+# -- Lumina 2 ----------------------------------------------------------------------------------------------------------
+
+def _lumina2():
+    config = dict(sample_size=128, patch_size=2, in_channels=16, hidden_size=2304, num_layers=26, num_refiner_layers=2,
+                  num_attention_heads=24, num_kv_heads=8, multiple_of=256, norm_eps=1e-5, scaling_factor=1.0,
+                  axes_dim_rope=(32, 32, 32), axes_lens=(300, 512, 512), cap_feat_dim=2304)
+
+    def latents(case, config):
+        return case["batch"], config["in_channels"], case["height"] // 8, case["width"] // 8
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        return {"hidden_states": (latents(case, config), None),
+                "encoder_hidden_states": ((batch, text, config["cap_feat_dim"]), None),
+                "encoder_attention_mask": ((batch, text), torch.bool),
+                "timestep": ((batch,), None)}
+
+    @contextlib.contextmanager
+    def caption_lengths(case):
+        """The sums of the attention mask: every caption is as long as the longest."""
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        plain = FakeTensor.tolist
+        FakeTensor.tolist = lambda tensor: [case["text_tokens"]] * case["batch"]
+        try:
+            yield
+        finally:
+            FakeTensor.tolist = plain
+
+    return Model("diffusers", "Lumina2Transformer2DModel", config, inputs,
+                 lambda case, config: [latents(case, config)],
+                 {"blocks": "num_layers", "refiners": "num_refiner_layers"}, values=caption_lengths)
 
 
 # -- UNets -----------------------------------------------------------------------------------------------------------
@@ -310,6 +347,7 @@ MODELS = {
     "chroma1": _chroma(),
     "qwen_image": _qwen_image(),
     "z_image": _z_image(),
+    "lumina2": _lumina2(),
     "sd35_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
                         dual_attention_layers=tuple(range(13))),
     "sd35_large": _sd3(num_layers=38, num_attention_heads=38, caption_projection_dim=2432, pos_embed_max_size=192),

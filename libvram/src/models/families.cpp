@@ -14,12 +14,14 @@ std::span<const Family> families() {
         Family{"clip_text", clip_text::build},
         Family{"flux", flux::build},
         Family{"flux2", flux2::build},
+        Family{"lumina2", lumina2::build},
         Family{"qwen2_5_vl", qwen2_5_vl::build},
         Family{"t5", t5::build},
         Family{"text_decoder", text_decoder::build},
         Family{"unet", unet::build},
         Family{"vision_language", vision_language::build},
         Family{"wan", wan::build},
+        Family{"z_image", z_image::build},
     };
     return list;
 }

@@ -48,6 +48,19 @@ Tensor AdaLayerNormContinuous::operator()(Tensor x_in, Tensor conditioning_embed
     return x;
 }
 
+PlainRmsNorm::PlainRmsNorm(const nn::Builder& builder, std::int64_t size)
+    : weight(&builder.parameter("weight", {size})) {}
+
+Tensor PlainRmsNorm::operator()(Tensor hidden_states_in) const {
+    const Tensor held = std::move(hidden_states_in);
+    Tensor hidden_states = held;
+    const Tensor variance = mean(pow_scalar(to_float(hidden_states)), -1, true);
+    hidden_states = mul(hidden_states, rsqrt(add_scalar(variance)));
+    // convert into half-precision if necessary
+    if (size_of(weight->value.dtype()) == 2) hidden_states = to(hidden_states, weight->value.dtype());
+    return mul(hidden_states, weight->value);
+}
+
 Fp32LayerNorm::Fp32LayerNorm(const nn::Builder& builder, std::string_view name, std::int64_t size, bool affine)
     : norm(builder.layer_norm(name, size, affine)) {}
 

@@ -42,6 +42,17 @@ class AdaLayerNormContinuous {
     nn::LayerNorm norm;
 };
 
+/// RMSNorm, in elementary steps: the square, its mean and the product in fp32 where the input or the statistics are.
+class PlainRmsNorm {
+  public:
+    PlainRmsNorm() = default;
+    PlainRmsNorm(const nn::Builder& builder, std::int64_t size);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
+
+  private:
+    nn::Parameter* weight = nullptr;
+};
+
 /// FP32LayerNorm: in fp32 whatever comes in, the result in the input's dtype.
 class Fp32LayerNorm {
   public:

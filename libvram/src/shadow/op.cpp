@@ -99,7 +99,8 @@ const char* to_text(Op op) {
                                       "cublas_workspace",
                                       "conv_workspace",
                                       "attention_workspace",
-                                      "contiguous_copy"};
+                                      "contiguous_copy",
+                                      "full"};
     static_assert(names.size() == static_cast<std::size_t>(Op::count_));
     return names[static_cast<std::size_t>(op)];
 }

@@ -100,6 +100,7 @@ enum class Op : std::uint8_t {
     conv_workspace,
     attention_workspace,
     contiguous_copy,
+    full,
     count_
 };
 

@@ -28,6 +28,8 @@ namespace vram::shadow {
 [[nodiscard]] Tensors split(Tensor x, const Dims& sizes, int dim);
 [[nodiscard]] Tensors chunk(Tensor x, std::int64_t chunks, int dim);
 [[nodiscard]] Tensors unbind(Tensor x, int dim);
+[[nodiscard]] Tensor view_as_complex(Tensor x);  ///< [.., 2] fp32 → [..] complex64, fp64 → complex128
+[[nodiscard]] Tensor view_as_real(Tensor x);     ///< [..] complex64 → [.., 2] fp32, complex128 → fp64
 
 // ---- copies
 [[nodiscard]] Tensor contiguous(Tensor x);
@@ -36,7 +38,10 @@ namespace vram::shadow {
 [[nodiscard]] Tensor to_cuda(Run& run,
                              Tensor x);  ///< a copy on the GPU of a host tensor; itself if it is there already
 [[nodiscard]] inline Tensor to_float(Tensor x) { return to(std::move(x), Dtype::f32); }
-/// x[slice] = value on a tensor of this run: in place; the tape gets a CopySlices node, and `x` its history.
+/// part.copy_(value), where `part` is a view of `x` without history: in place; the tape gets a CopySlices node, and `x`
+/// its history.
+void copy_into_view(Tensor& x, Tensor part, Tensor value);
+/// x[slice] = value, likewise.
 void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value);
 
 // ---- elementwise
@@ -120,6 +125,8 @@ struct Conv {
 [[nodiscard]] Tensor cat(std::span<const Tensor> parts, int dim);
 [[nodiscard]] Tensor cat(std::initializer_list<Tensor> parts, int dim);
 [[nodiscard]] Tensor stack(std::span<const Tensor> parts, int dim);
+/// torch.nn.utils.rnn.pad_sequence(batch_first=True): [L, ..] each → [B, longest L, ..].
+[[nodiscard]] Tensor pad_sequence(std::span<const Tensor> sequences);
 [[nodiscard]] Tensor repeat_interleave(Tensor x, std::int64_t times, int dim);
 [[nodiscard]] Tensor repeat(Tensor x, Dims times);
 [[nodiscard]] Tensor arange(Run& run, std::int64_t count, Dtype dtype);

@@ -112,12 +112,18 @@ void sub_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
     if (node.needs(0)) out[0] = grads[0];
     if (node.needs(1)) out[1] = fresh(grads[0], Op::neg);
 }
+// grad * x.conj(): a product does not take a lazy conjugate, so the dispatcher clones it for the length of the call.
+// Source: aten/src/ATen/native/MathBitFallback.h.
+Tensor times_conjugate(const Tensor& grad, const Tensor& x) {
+    const Tensor conjugate = is_complex(x.dtype()) ? fresh(x, Op::clone) : Tensor();
+    return joined(grad, x, Op::mul);
+}
 // saved[0] is `other` if the first input wants a gradient, saved[1] is `self` if the second does.
 void mul_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor other = run.unpack(node.saved[0]);
     const Tensor self = run.unpack(node.saved[1]);
-    if (node.needs(1)) out[1] = joined(grads[0], self, Op::mul);
-    if (node.needs(0)) out[0] = joined(grads[0], other, Op::mul);
+    if (node.needs(1)) out[1] = times_conjugate(grads[0], self);
+    if (node.needs(0)) out[0] = times_conjugate(grads[0], other);
 }
 // The number is kept past the saved-tensor hooks: checkpointing neither counts it nor plays a call again for it.
 // Source: torch/csrc/autograd/saved_variable.cpp, "avoid wrapped numbers from being leaked to the user".
@@ -150,10 +156,20 @@ void clamp_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor below = run.empty_like(saved, Dtype::boolean, Op::compare);
     out[0] = fresh(grads[0], Op::where);
 }
+// where(condition, 0, grad), where(condition, grad, 0): the number is a tensor on the GPU for as long as the call.
+// Source: tools/autograd/derivatives.yaml, where.self; aten/src/ATen/native/TensorCompare.cpp, where.
 void where_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor condition = run.unpack(node.saved[0]);
-    if (node.needs(1)) out[1] = fresh(grads[0], Op::where);
-    if (node.needs(0)) out[0] = fresh(grads[0], Op::where);
+    const auto where = [&] {
+        const Tensor zero = run.empty({}, grads[0].dtype(), Op::full);  // scalar_tensor
+        return fresh(grads[0], Op::where);
+    };
+    if (node.needs(1)) out[1] = where();
+    if (node.needs(0)) out[0] = where();
+}
+void masked_fill_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor mask = run.unpack(node.saved[0]);
+    out[0] = fresh(grads[0], Op::where);
 }
 
 }  // namespace
@@ -360,7 +376,7 @@ Tensor where_scalars(Tensor condition_in, Dtype dtype) {
 Tensor masked_fill(Tensor x_in, Tensor mask_in) {
     Tensor x = std::move(x_in), mask = std::move(mask_in);
     Run& run = x.run();
-    NodeRef node = run.record(Op::where, where_backward, {&x, &mask});
+    NodeRef node = run.record(Op::where, masked_fill_backward, {&x});
     if (node) run.save(*node, mask);
     Tensor out = run.empty_like(x, Op::where);
     Run::attach(out, node);

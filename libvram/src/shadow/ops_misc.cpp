@@ -207,6 +207,20 @@ Tensor stack(std::span<const Tensor> parts, int dim) {
     return out;
 }
 
+// at::full, then a copy into each row. Source: aten/src/ATen/native/PackedSequence.cpp, pad_sequence.
+Tensor pad_sequence(std::span<const Tensor> sequences) {
+    Run& run = sequences.front().run();
+    Dims sizes = sequences.front().sizes();
+    for (const Tensor& sequence : sequences) sizes[0] = std::max(sizes[0], sequence.size(0));
+    sizes.insert(0, static_cast<std::int64_t>(sequences.size()));
+    Tensor out = run.empty(sizes, sequences.front().dtype(), Op::full);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+        Tensor row = select(out.detach(), 0, static_cast<std::int64_t>(i));
+        copy_into_view(out, slice(std::move(row), 0, 0, sequences[i].size(0)), sequences[i]);
+    }
+    return out;
+}
+
 Tensor embedding(Tensor weight_in, Tensor ids_in) {
     Tensor weight = std::move(weight_in), ids = std::move(ids_in);
     Run& run = weight.run();

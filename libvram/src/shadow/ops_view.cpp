@@ -66,6 +66,24 @@ Tensor strided(Tensor& x, const Dims& sizes, const Dims& strides, Backward backw
     return out;
 }
 
+// The same bytes as elements of another dtype.
+Tensor reinterpreted(Tensor& x, const Dims& sizes, const Dims& strides, Dtype dtype, Backward backward) {
+    Run& run = x.run();
+    const NodeRef node = run.record(Op::view, backward, {&x});
+    Tensor out(x.storage_ref(), run.layouts.intern(sizes, strides, dtype));
+    out.set_view();
+    Run::attach(out, node);
+    return out;
+}
+
+// Source: tools/autograd/derivatives.yaml, view_as_complex and view_as_real.
+void view_as_complex_backward(Run&, Node&, Tensors& grads, Tensors& out) {
+    out[0] = view_as_real(contiguous(grads[0]));
+}
+void view_as_real_backward(Run&, Node&, Tensors& grads, Tensors& out) {
+    out[0] = view_as_complex(contiguous(grads[0]));
+}
+
 void permute_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     Dims sizes = node.meta[0]->sizes, strides = node.meta[0]->sizes;
     for (int i = 0; i < sizes.rank(); ++i) {
@@ -325,6 +343,27 @@ Tensors unbind(Tensor x_in, int dim) {
     return out;
 }
 
+Tensor view_as_complex(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    Dims sizes = x.sizes(), strides = x.layout()->strides;
+    const int last = x.rank() - 1;
+    sizes.erase(last);
+    strides.erase(last);
+    for (int i = 0; i < last; ++i) strides[i] /= 2;
+    const Dtype dtype = x.dtype() == Dtype::f64 ? Dtype::complex128 : Dtype::complex64;
+    return reinterpreted(x, sizes, strides, dtype, view_as_complex_backward);
+}
+
+Tensor view_as_real(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    Dims sizes = x.sizes(), strides = x.layout()->strides;
+    for (int i = 0; i < x.rank(); ++i) strides[i] *= 2;
+    sizes.push_back(2);
+    strides.push_back(1);
+    const Dtype dtype = x.dtype() == Dtype::complex128 ? Dtype::f64 : Dtype::f32;
+    return reinterpreted(x, sizes, strides, dtype, view_as_real_backward);
+}
+
 Tensor contiguous(Tensor x_in) {
     Tensor x = std::move(x_in);
     if (x.contiguous()) return x;
@@ -362,15 +401,19 @@ Tensor to_cuda(Run& run, Tensor x_in) {
     return x.storage()->slot >= 0 ? x : run.empty(x.layout(), Op::to_device);
 }
 
-void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value) {
+void copy_into_view(Tensor& x, Tensor part_in, Tensor value_in) {
+    const Tensor part = std::move(part_in), value = std::move(value_in);
     Run& run = x.run();
-    Tensor part = slice(x.detach(), dim, start, end, step);
     const NodeRef node = run.record(Op::copy_, copy_slices_backward, {&x, &value});
     if (!node) return;
     node->meta.push_back(x.layout());
     node->meta.push_back(part.layout());
     node->meta.push_back(value.layout());
     Run::attach(x, node);
+}
+
+void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value) {
+    copy_into_view(x, slice(x.detach(), dim, start, end, step), std::move(value));
 }
 
 }  // namespace vram::shadow
