@@ -10,6 +10,7 @@ enum class Keeps : std::uint8_t { nothing, input, output };
 // ---- what a backward allocates: one tensor like the incoming gradient, or a known number of temporaries.
 // Gradients of several inputs are made in the alphabetical order of the inputs' names (`other` before `self`), as the
 // code generator sorts them. Source: tools/autograd/load_derivatives.py, sorted(defn.keys()).
+// A formula is one expression: its temporaries all live until it is done, and GCC makes an operator's right side first.
 
 Tensor fresh(const Tensor& grad, Op op) { return grad.run().empty_like(grad, op); }
 Tensor joined(const Tensor& a, const Tensor& b, Op op) {
@@ -32,22 +33,22 @@ void sin_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 }
 void cos_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
-    Tensor factor = fresh(saved, Op::sin);
-    factor = fresh(factor, Op::neg);
+    const Tensor sine = fresh(saved, Op::sin);
+    const Tensor factor = fresh(sine, Op::neg);
     out[0] = joined(grads[0], factor, Op::mul);
 }
 // pow_backward: grad * (exponent * self.pow(exponent - 1)).conj()
 void pow_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
-    Tensor factor = fresh(saved, Op::pow);
-    factor = fresh(factor, Op::mul);
+    const Tensor power = fresh(saved, Op::pow);
+    const Tensor factor = fresh(power, Op::mul);
     out[0] = joined(grads[0], factor, Op::mul);
 }
 // rsqrt: -0.5 * grad * result.pow(3)
 void rsqrt_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
-    const Tensor half = fresh(grads[0], Op::mul);
     const Tensor cube = fresh(saved, Op::pow);
+    const Tensor half = fresh(grads[0], Op::mul);
     out[0] = joined(half, cube, Op::mul);
 }
 // sqrt: grad / (2 * result)
@@ -59,8 +60,8 @@ void sqrt_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 // reciprocal: -grad * (result * result)
 void reciprocal_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
-    const Tensor negative = fresh(grads[0], Op::neg);
     const Tensor square = fresh(saved, Op::mul);
+    const Tensor negative = fresh(grads[0], Op::neg);
     out[0] = joined(negative, square, Op::mul);
 }
 // One fused kernel over the gradient and what was saved.
