@@ -46,15 +46,11 @@ def _flash(query, key, value, dropout, causal, scale):
     return out if out.shape[-1] == head else out[..., :head]
 
 
-def _additive(mask, query):
-    """As convert_boolean_attn_mask; once it is padded only the padded one lives on."""
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), -math.inf, dtype=query.dtype))
-
-
 def _mask_for_efficient(mask, query, key):
-    """As preprocess_mask: rows start at multiples of 8 elements, and every head and batch has its own view."""
+    """As convert_boolean_attn_mask and preprocess_mask: in the query's dtype, rows start at multiples of 8 elements,
+    every head and batch has its own view. What was padded is let go before the kernel runs."""
+    if mask.dtype == torch.bool:
+        mask = torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), -math.inf, dtype=query.dtype))
     if mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
         last = mask.shape[-1]
         mask = F.pad(mask, (0, 8 - last % 8))[..., :last]
@@ -89,7 +85,7 @@ def like_a_gpu(count):
         if kernel == "flash":
             return _flash(query, key, value, dropout_p, is_causal, scale)
         if kernel == "efficient":
-            return _efficient(query, key, value, _additive(attn_mask, query), dropout_p, is_causal, scale)
+            return _efficient(query, key, value, attn_mask, dropout_p, is_causal, scale)
         return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     F.scaled_dot_product_attention = scaled_dot_product_attention

@@ -181,20 +181,28 @@ def _lumina2():
                 "timestep": ((batch,), None)}
 
     @contextlib.contextmanager
-    def caption_lengths(case):
-        """The sums of the attention mask: every caption is as long as the longest."""
+    def values(case):
+        """Every caption is as long as the longest: the sums of the attention mask, which the forward reads. The tables
+        of the rotary embedding, plain tensors of the module, are on the GPU from the first call on."""
+        from diffusers.models.transformers.transformer_lumina2 import Lumina2RotaryPosEmbed as Embed
         from torch._subclasses.fake_tensor import FakeTensor
 
-        plain = FakeTensor.tolist
+        plain_list, plain_freqs = FakeTensor.tolist, Embed._get_freqs_cis
+
+        def get_freqs_cis(embed, ids):
+            embed.freqs_cis = [table.to(ids.device) for table in embed.freqs_cis]
+            return plain_freqs(embed, ids)
+
         FakeTensor.tolist = lambda tensor: [case["text_tokens"]] * case["batch"]
+        Embed._get_freqs_cis = get_freqs_cis
         try:
             yield
         finally:
-            FakeTensor.tolist = plain
+            FakeTensor.tolist, Embed._get_freqs_cis = plain_list, plain_freqs
 
     return Model("diffusers", "Lumina2Transformer2DModel", config, inputs,
                  lambda case, config: [latents(case, config)],
-                 {"blocks": "num_layers", "refiners": "num_refiner_layers"}, values=caption_lengths)
+                 {"blocks": "num_layers", "refiners": "num_refiner_layers"}, values=values)
 
 
 # -- UNets -----------------------------------------------------------------------------------------------------------

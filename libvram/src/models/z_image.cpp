@@ -240,8 +240,7 @@ class ZImageTransformer2DModel : public Model {
             out.push_back({"x." + std::to_string(i), latents(request), request.dtype});
         out.push_back({"t", {request.batch}, request.dtype});
         for (std::int64_t i = 0; i < request.batch; ++i)
-            out.push_back(
-                {"cap_feats." + std::to_string(i), {request.text_tokens, cap_feat_dim_}, request.dtype});
+            out.push_back({"cap_feats." + std::to_string(i), {request.text_tokens, cap_feat_dim_}, request.dtype});
         return out;
     }
 
@@ -278,7 +277,8 @@ class ZImageTransformer2DModel : public Model {
         }
         cap_list.clear();
         Tensor cap_freqs;
-        cap_feats = prepare_sequence(split(cap_feats, cap_len, 0), cap_pos_ids, cap_pad_mask, *cap_pad_token, cap_freqs);
+        cap_feats =
+            prepare_sequence(split(cap_feats, cap_len, 0), cap_pos_ids, cap_pad_mask, *cap_pad_token, cap_freqs);
         for (const ZImageTransformerBlock& layer : context_refiner) cap_feats = call(layer, {cap_feats, cap_freqs})[0];
 
         // Unified sequence
@@ -427,7 +427,8 @@ class ZImageTransformer2DModel : public Model {
     [[nodiscard]] Tensors unpatchify(Tensors x, const Dims& size) const {
         const std::int64_t f = size[1] / f_patch_size_, h = size[2] / patch_size_, w = size[3] / patch_size_;
         for (Tensor& item : x) {
-            Tensor out = view(slice(item, 0, 0, f * h * w), {f, h, w, f_patch_size_, patch_size_, patch_size_, in_channels_});
+            Tensor out =
+                view(slice(item, 0, 0, f * h * w), {f, h, w, f_patch_size_, patch_size_, patch_size_, in_channels_});
             item = reshape(permute(std::move(out), {6, 0, 3, 1, 4, 2, 5}), size);
         }
         return x;
