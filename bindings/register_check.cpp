@@ -41,7 +41,13 @@ Input input_of(py::handle job, Diagnostics& complaints) {
             complaints.push_back(complaint(Problem::bad_encoding, "", {}, "job is a name that no file can have"));
             return {std::nullopt, "<job>", {}};
         }
-        return {std::string(encoded), std::string(shown), {}};
+        const std::string name(shown);
+        if (name.find('\n') != std::string::npos) {
+            complaints.push_back(
+                complaint(Problem::bad_value, "", {}, "job is a text, not a path: give a path or a dict"));
+            return {std::nullopt, "<job>", {}};
+        }
+        return {std::string(encoded), name, {}};
     }
     if (!py::isinstance(job, py::module_::import("collections.abc").attr("Mapping")))
         throw py::type_error(std::string("job must be a path or a dict, not ") + Py_TYPE(job.ptr())->tp_name);

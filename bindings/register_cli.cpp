@@ -22,7 +22,8 @@ void register_cli(py::module_& m) {
             }
             return py::make_tuple(code, py::bytes(out.str()), py::bytes(err.str()));
         },
-        py::arg("args"), "The vramest command on these arguments: (exit code, what it printed, what it complained), UTF-8.");
+        py::arg("args"),
+        "The vramest command on these arguments: (exit code, what it printed, what it complained), UTF-8.");
 }
 
 }  // namespace vram::python

@@ -61,7 +61,11 @@ void register_parts(py::module_& m) {
         .def_readonly("capacity", &GpuLine::capacity)
         .def_readonly("capacity_high", &GpuLine::capacity_high)
         .def_property_readonly("usable", &GpuLine::usable)
-        .def_readonly("other_processes", &GpuLine::other_processes);
+        .def_readonly("other_processes", &GpuLine::other_processes)
+        .def("__repr__", [](const GpuLine& gpu) {
+            return lossy("<vramest.GpuLine " + (gpu.id.empty() ? gpu.name : gpu.id) + " " +
+                         vram::to_text(gpu.usable()) + ">");
+        });
 
     py::class_<Peak>(m, "Peak", py::is_final(), "The run's highest, each counter its own.")
         .def_readonly("phase", &Peak::phase)
@@ -72,7 +76,11 @@ void register_parts(py::module_& m) {
         .def_readonly("reserved", &Peak::reserved)
         .def_readonly("device", &Peak::device, "What nvidia-smi shows for the process.")
         .def_readonly("device_low", &Peak::device_low)
-        .def_readonly("device_high", &Peak::device_high);
+        .def_readonly("device_high", &Peak::device_high)
+        .def("__repr__", [](const Peak& peak) {
+            return "<vramest.Peak " + peak.phase + ", " + vram::to_text(peak.device_low) + " to " +
+                   vram::to_text(peak.device_high) + ">";
+        });
 
     py::class_<Stage>(m, "Stage", py::is_final(), "A part of a phase: forward, loss, backward, optimizer, …")
         .def_readonly("name", &Stage::name)

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -73,6 +72,7 @@ int gpus(const Arguments& arguments, std::ostream& out) {
     for (const profile::DeviceProfile& card : cards) {
         pad(out, card.id, ids);
         pad(out, to_text(card.linux_capacity.low), 12);
+        pad(out, to_text(card.memory), 12);
         out << card.name << '\n';
     }
     return 0;

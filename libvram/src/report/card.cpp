@@ -55,12 +55,20 @@ Card card_of(Bytes capacity, const job::Environment& environment, ChosenBy chose
 
 std::optional<Diagnostic> complaint_of(const CheckOptions& options, const profile::DeviceCatalogue& cards) {
     if (!options.gpu.empty() && cards.device(options.gpu) == nullptr)
-        return Diagnostic{Severity::error, Problem::unknown_gpu, {"--gpu", 0, 0}, "gpu", options.gpu,
-                          cards.nearest_device(options.gpu), "unknown GPU " + options.gpu};
-    if (options.capacity != 0 &&
-        (options.capacity < job::smallest_capacity || options.capacity > device::unlimited))
-        return Diagnostic{Severity::error, Problem::out_of_range, {"--capacity", 0, 0}, "capacity",
-                          std::to_string(options.capacity), {},
+        return Diagnostic{Severity::error,
+                          Problem::unknown_gpu,
+                          {"--gpu", 0, 0},
+                          "gpu",
+                          options.gpu,
+                          cards.nearest_device(options.gpu),
+                          "unknown GPU " + options.gpu};
+    if (options.capacity != 0 && (options.capacity < job::smallest_capacity || options.capacity > device::unlimited))
+        return Diagnostic{Severity::error,
+                          Problem::out_of_range,
+                          {"--capacity", 0, 0},
+                          "capacity",
+                          std::to_string(options.capacity),
+                          {},
                           "capacity must be from 512 MiB to 1 PiB, not " + vram::to_text(options.capacity) +
                               "; a bare number counts bytes"};
     return std::nullopt;

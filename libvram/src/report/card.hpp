@@ -28,9 +28,8 @@ struct Card {
 [[nodiscard]] std::optional<Diagnostic> complaint_of(const CheckOptions& options,
                                                      const profile::DeviceCatalogue& cards);
 
-/// The card that options, job or driver name, in this order; null profile and zero capacity where none does. There is no
-/// complaint_of the options.
-[[nodiscard]] Card named_card(const CheckOptions& options, const job::Job& job,
-                                        const profile::DeviceCatalogue& cards);
+/// The card that options, job or driver name, in this order; null profile and zero capacity where none does. There is
+/// no complaint_of the options.
+[[nodiscard]] Card named_card(const CheckOptions& options, const job::Job& job, const profile::DeviceCatalogue& cards);
 
 }  // namespace vram::report

@@ -79,9 +79,9 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
 Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config) {
     Unlimited out{device::replay(trace, config), reserved_bands(trace, config), {}};
     // What one phase leaves in the cache is no reason to call the next one large.
-    out.alone = reserved_of(out.usage.phases.size() < 2 ? out.usage
-                                                        : device::replay(trace, config, device::unlimited,
-                                                                         device::Between::give_back));
+    out.alone = reserved_of(out.usage.phases.size() < 2
+                                ? out.usage
+                                : device::replay(trace, config, device::unlimited, device::Between::give_back));
     return out;
 }
 

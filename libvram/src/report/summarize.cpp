@@ -13,9 +13,7 @@ using shadow::Category;
 /// Among equals the one that fills it most. There is at least one phase.
 const PhaseUsage& deciding_phase(const Need& need) {
     std::size_t best = 0;
-    const auto size = [&](std::size_t i) {
-        return std::pair(need.alone[i], need.usage.phases[i].allocated_peak);
-    };
+    const auto size = [&](std::size_t i) { return std::pair(need.alone[i], need.usage.phases[i].allocated_peak); };
     for (std::size_t i = 1; i < need.usage.phases.size(); ++i)
         if (size(best) < size(i)) best = i;
     return need.usage.phases[best];
@@ -115,7 +113,8 @@ std::string reason_of(const Report& report) {
         report.job.model + " needs " + range_text(peak.device_low, peak.device_high) + ", " + has_text(report);
     const std::string where = "; tightest in " + peak.phase + (peak.stage.empty() ? "" : ", " + peak.stage);
     switch (report.verdict) {
-        case Verdict::fits: return numbers + ": " + vram::to_text(gpu.usable() - peak.device_high) + " to spare" + where;
+        case Verdict::fits:
+            return numbers + ": " + vram::to_text(gpu.usable() - peak.device_high) + " to spare" + where;
         case Verdict::tight:
             return numbers + ": up to " + vram::to_text(peak.device_high - gpu.usable()) + " too little" + where;
         case Verdict::does_not_fit:

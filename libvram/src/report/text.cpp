@@ -44,8 +44,7 @@ std::string headline(const Report& report) {
 
 std::string phases_text(const Report& report) {
     std::string out = "\n" + left("phase (GiB)", name_width) + right("tensors", number_width) +
-                      right("allocated", number_width) + right("reserved", number_width) +
-                      "   needs of the card\n";
+                      right("allocated", number_width) + right("reserved", number_width) + "   needs of the card\n";
     // Where there are many, those that reach the highest are worth a line.
     std::vector<const Phase*> shown;
     for (const Phase& phase : report.phases) shown.push_back(&phase);

@@ -104,7 +104,7 @@ struct Document {
 
 /// What a reader accepts. Past a limit it stops with a Diagnostic, having used memory in proportion to the limit.
 struct Limits {
-    Bytes bytes = 2 * MiB;          // file_too_large
+    Bytes bytes = 2 * MiB;           // file_too_large
     std::int32_t depth = 64;         // too_deep: lists and maps in one another
     std::int64_t nodes = 200'000;    // file_too_large: keys are not counted
     std::int64_t aliased = 200'000;  // too_many_aliases: nodes copied for YAML anchors, aliases and merge keys

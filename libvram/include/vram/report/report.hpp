@@ -67,7 +67,7 @@ struct Phase {
     std::int64_t batch_size = 0;
     Bytes kept_for_backward = 0;
     Bytes tensors_start = 0, tensors_peak = 0, tensors_end = 0, allocated_peak = 0, reserved_peak = 0, device_peak = 0;
-    Bytes needs_low = 0, needs_high = 0;  // of the card, had earlier phases left nothing in torch's cache
+    Bytes needs_low = 0, needs_high = 0;    // of the card, had earlier phases left nothing in torch's cache
     Verdict verdict = Verdict::cannot_say;  // of that range
     std::vector<Stage> stages;
     bool operator==(const Phase&) const = default;
