@@ -16,6 +16,7 @@ std::span<const Family> families() {
         Family{"flux2", flux2::build},
         Family{"lumina2", lumina2::build},
         Family{"qwen2_5_vl", qwen2_5_vl::build},
+        Family{"qwen_image", qwen_image::build},
         Family{"t5", t5::build},
         Family{"text_decoder", text_decoder::build},
         Family{"unet", unet::build},

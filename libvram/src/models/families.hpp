@@ -32,6 +32,9 @@ namespace lumina2 {
 namespace qwen2_5_vl {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
+namespace qwen_image {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace t5 {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }

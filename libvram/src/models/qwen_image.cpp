@@ -1,0 +1,380 @@
+// Mirrors QwenImageTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_qwenimage.py): Qwen-Image and
+// the Edit models. Reference images stand behind the noisy tokens of the sequence, each with a grid of its own, as
+// QwenImageEditPipeline and QwenImageEditPlusPipeline put them.
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "models/embeddings.hpp"
+#include "models/families.hpp"
+#include "models/normalization.hpp"
+
+namespace vram::models::qwen_image {
+namespace {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Block;
+using nn::Linear;
+using nn::Tensor;
+using nn::Tensors;
+
+struct Sizes {
+    std::int64_t dim, heads, head_dim;
+    bool zero_cond_t;  // image modulation is computed for the timestep and for 0, and chosen by token
+};
+
+// apply_rotary_emb_qwen(use_real=False): x [B, S, H, D] with freqs_cis [S, D/2] complex64
+Tensor apply_rotary_emb_qwen(const Tensor& x, const Tensor& freqs) {
+    const Tensor x_rotated =
+        view_as_complex(reshape(to_float(x), {x.size(0), x.size(1), x.size(2), -1, 2}));  // [B, S, H, D/2]
+    const Tensor freqs_cis = unsqueeze(freqs, 1);
+    Tensor x_out = view_as_real(mul(x_rotated, freqs_cis));
+    x_out = flatten(std::move(x_out), 3, 4);
+    return to(x_out, x.dtype());
+}
+
+class Attention {
+  public:
+    Attention(const Builder& builder, const Sizes& sizes)
+        : head_dim_(sizes.head_dim),
+          norm_q(builder["norm_q"], sizes.head_dim),
+          norm_k(builder["norm_k"], sizes.head_dim),
+          to_q(builder.linear("to_q", sizes.dim, sizes.dim)),
+          to_k(builder.linear("to_k", sizes.dim, sizes.dim)),
+          to_v(builder.linear("to_v", sizes.dim, sizes.dim)),
+          add_k_proj(builder.linear("add_k_proj", sizes.dim, sizes.dim)),
+          add_v_proj(builder.linear("add_v_proj", sizes.dim, sizes.dim)),
+          add_q_proj(builder.linear("add_q_proj", sizes.dim, sizes.dim)),
+          to_out(builder["to_out"].linear("0", sizes.dim, sizes.dim)),
+          to_add_out(builder.linear("to_add_out", sizes.dim, sizes.dim)),
+          norm_added_q(builder["norm_added_q"], sizes.head_dim),
+          norm_added_k(builder["norm_added_k"], sizes.head_dim) {}
+
+    /// QwenDoubleStreamAttnProcessor2_0: {img_attn_output, txt_attn_output}.
+    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& img_freqs,
+                       const Tensor& txt_freqs) const {
+        const Tensor hidden_states = std::move(hidden_states_in),
+                     encoder_hidden_states = std::move(encoder_hidden_states_in);
+        const std::int64_t seq_txt = encoder_hidden_states.size(1);
+
+        Tensor img_query = to_q(hidden_states);
+        Tensor img_key = to_k(hidden_states);
+        Tensor img_value = to_v(hidden_states);
+        Tensor txt_query = add_q_proj(encoder_hidden_states);
+        Tensor txt_key = add_k_proj(encoder_hidden_states);
+        Tensor txt_value = add_v_proj(encoder_hidden_states);
+
+        img_query = unflatten(img_query, -1, {-1, head_dim_});
+        img_key = unflatten(img_key, -1, {-1, head_dim_});
+        img_value = unflatten(img_value, -1, {-1, head_dim_});
+        txt_query = unflatten(txt_query, -1, {-1, head_dim_});
+        txt_key = unflatten(txt_key, -1, {-1, head_dim_});
+        txt_value = unflatten(txt_value, -1, {-1, head_dim_});
+
+        img_query = norm_q(img_query);
+        img_key = norm_k(img_key);
+        txt_query = norm_added_q(txt_query);
+        txt_key = norm_added_k(txt_key);
+
+        img_query = apply_rotary_emb_qwen(img_query, img_freqs);
+        img_key = apply_rotary_emb_qwen(img_key, img_freqs);
+        txt_query = apply_rotary_emb_qwen(txt_query, txt_freqs);
+        txt_key = apply_rotary_emb_qwen(txt_key, txt_freqs);
+
+        // Order: [text, image]
+        const Tensor joint_query = cat({txt_query, img_query}, 1);
+        const Tensor joint_key = cat({txt_key, img_key}, 1);
+        const Tensor joint_value = cat({txt_value, img_value}, 1);
+
+        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
+        Tensor joint_hidden_states = scaled_dot_product_attention(
+            transpose(joint_query, 1, 2), transpose(joint_key, 1, 2), transpose(joint_value, 1, 2));
+        joint_hidden_states = transpose(std::move(joint_hidden_states), 1, 2);
+        joint_hidden_states = flatten(std::move(joint_hidden_states), 2, 3);
+        joint_hidden_states = to(std::move(joint_hidden_states), joint_query.dtype());
+
+        Tensor txt_attn_output = slice(joint_hidden_states, 1, 0, seq_txt);
+        Tensor img_attn_output = slice(joint_hidden_states, 1, seq_txt, joint_hidden_states.size(1));
+        img_attn_output = to_out(contiguous(img_attn_output));
+        txt_attn_output = to_add_out(contiguous(txt_attn_output));
+        return {img_attn_output, txt_attn_output};
+    }
+
+  private:
+    std::int64_t head_dim_;
+    PlainRmsNorm norm_q, norm_k;
+    Linear to_q, to_k, to_v, add_k_proj, add_v_proj, add_q_proj, to_out, to_add_out;
+    PlainRmsNorm norm_added_q, norm_added_k;
+};
+
+/// args: hidden_states, encoder_hidden_states, temb, img_freqs, txt_freqs, modulate_index or undefined →
+/// encoder_hidden_states, hidden_states
+class QwenImageTransformerBlock : public Block {
+  public:
+    QwenImageTransformerBlock(const Builder& parent, const Sizes& sizes)
+        : QwenImageTransformerBlock(parent.block(*this), sizes, 0) {}
+
+    [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[2];
+        const Tensor& modulate_index = args[5];
+        const Tensor img_mod_params = img_mod(silu(temb));  // [B, 6 D]
+        if (zero_cond_t_) temb = chunk(temb, 2, 0)[0];
+        const Tensor txt_mod_params = txt_mod(silu(temb));
+        const Tensors img_mods = chunk(img_mod_params, 2, -1);  // [B, 3 D] each: norm1, norm2
+        const Tensors txt_mods = chunk(txt_mod_params, 2, -1);
+
+        const Tensor img_normed = img_norm1(hidden_states);
+        const Tensors img_modulated = modulate(img_normed, img_mods[0], modulate_index);  // with its gate
+        const Tensor txt_normed = txt_norm1(encoder_hidden_states);
+        const Tensors txt_modulated = modulate(txt_normed, txt_mods[0], {});
+
+        const Tensors attn_output = attn(img_modulated[0], txt_modulated[0], args[3], args[4]);
+        hidden_states = add(hidden_states, mul(img_modulated[1], attn_output[0]));
+        encoder_hidden_states = add(encoder_hidden_states, mul(txt_modulated[1], attn_output[1]));
+
+        const Tensor img_normed2 = img_norm2(hidden_states);
+        const Tensors img_modulated2 = modulate(img_normed2, img_mods[1], modulate_index);
+        const Tensor img_mlp_output = img_mlp(img_modulated2[0]);
+        hidden_states = add(hidden_states, mul(img_modulated2[1], img_mlp_output));
+
+        const Tensor txt_normed2 = txt_norm2(encoder_hidden_states);
+        const Tensors txt_modulated2 = modulate(txt_normed2, txt_mods[1], {});
+        const Tensor txt_mlp_output = txt_mlp(txt_modulated2[0]);
+        encoder_hidden_states = add(encoder_hidden_states, mul(txt_modulated2[1], txt_mlp_output));
+
+        if (encoder_hidden_states.dtype() == Dtype::f16) encoder_hidden_states = clamp(encoder_hidden_states);
+        if (hidden_states.dtype() == Dtype::f16) hidden_states = clamp(hidden_states);
+        return {encoder_hidden_states, hidden_states};
+    }
+
+  private:
+    QwenImageTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+        : img_mod(builder["img_mod"].linear("1", sizes.dim, 6 * sizes.dim)),
+          img_norm1(builder.layer_norm("img_norm1", sizes.dim, false)),
+          attn(builder["attn"], sizes),
+          img_norm2(builder.layer_norm("img_norm2", sizes.dim, false)),
+          img_mlp(builder["img_mlp"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu),
+          txt_mod(builder["txt_mod"].linear("1", sizes.dim, 6 * sizes.dim)),
+          txt_norm1(builder.layer_norm("txt_norm1", sizes.dim, false)),
+          txt_norm2(builder.layer_norm("txt_norm2", sizes.dim, false)),
+          txt_mlp(builder["txt_mlp"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu),
+          zero_cond_t_(sizes.zero_cond_t) {
+        builder.finish(*this, "QwenImageTransformerBlock", {sizes.heads, sizes.head_dim, sizes.zero_cond_t});
+    }
+
+    // _modulate: {x * (1 + scale) + shift, gate}; with an index, each token's vectors are those of its half of the
+    // batch
+    static Tensors modulate(const Tensor& x, const Tensor& mod_params, const Tensor& index) {
+        const Tensors params = chunk(mod_params, 3, -1);  // shift, scale, gate
+        Tensors chosen;
+        for (const Tensor& param : params)
+            chosen.push_back(index.defined() ? by_token(param, index) : unsqueeze(param, 1));
+        Tensor out = mul(x, add_scalar(chosen[1]));
+        out = add(std::move(out), chosen[0]);
+        return {out, chosen[2]};
+    }
+    // torch.where(index[..., None] == 0, first half [B, 1, D], second half) → [B, S, D]
+    static Tensor by_token(const Tensor& param, const Tensor& index) {
+        const std::int64_t actual_batch = param.size(0) / 2;
+        const Tensor first = unsqueeze(slice(param, 0, 0, actual_batch), 1);
+        const Tensor second = unsqueeze(slice(param, 0, actual_batch, 2 * actual_batch), 1);
+        return where(compare_scalar(unsqueeze(index, -1)), first, second);
+    }
+
+    Linear img_mod;
+    nn::LayerNorm img_norm1;
+    Attention attn;
+    nn::LayerNorm img_norm2;
+    FeedForward img_mlp;
+    Linear txt_mod;
+    nn::LayerNorm txt_norm1, txt_norm2;
+    FeedForward txt_mlp;
+    bool zero_cond_t_;
+};
+
+/// QwenEmbedRope with scale_rope. Its tables are plain attributes on the CPU: what it makes of them on the GPU, the
+/// class keeps for good.
+class QwenEmbedRope {
+  public:
+    QwenEmbedRope() = default;
+    explicit QwenEmbedRope(const std::vector<std::int64_t>& axes_dim) {
+        for (const std::int64_t axis : axes_dim) {
+            axes_.push_back(axis / 2);
+            dim_ += axis / 2;
+        }
+    }
+
+    /// Height and width of a picture in tokens; one frame.
+    struct Grid {
+        std::int64_t height, width;
+        bool operator==(const Grid&) const = default;
+    };
+
+    /// vid_freqs [S, D/2], txt_freqs [T, D/2], complex64
+    [[nodiscard]] Tensors operator()(Run& run, const std::vector<Grid>& img_shapes, std::int64_t text_tokens) const {
+        std::vector<Tensor> freqs;
+        std::int64_t max_vid_index = 0;
+        for (std::size_t idx = 0; idx < img_shapes.size(); ++idx) {
+            const auto [height, width] = img_shapes[idx];
+            freqs.push_back(compute_video_freqs(run, img_shapes[idx], static_cast<std::int64_t>(idx)));
+            max_vid_index = std::max({height / 2, width / 2, max_vid_index});
+        }
+        const Tensor txt_freqs = slice(pos_freqs_, 0, max_vid_index, max_vid_index + text_tokens);
+        const Tensor vid_freqs = cat(freqs, 0);
+        return {vid_freqs, txt_freqs};
+    }
+
+  private:
+    struct Cached {
+        Grid grid;
+        std::int64_t idx;
+        Tensor freqs;
+    };
+
+    // _compute_video_freqs, with lru_cache(maxsize=128)
+    [[nodiscard]] const Tensor& compute_video_freqs(Run& run, const Grid& grid, std::int64_t idx) const {
+        const auto found = std::find_if(cache_.begin(), cache_.end(),
+                                        [&](const Cached& cached) { return cached.grid == grid && cached.idx == idx; });
+        if (found != cache_.end()) {
+            std::rotate(found, found + 1, cache_.end());
+            return cache_.back().freqs;
+        }
+        device_freqs(run);
+        const auto [height, width] = grid;
+        const Tensors freqs_pos = split(pos_freqs_, axes_, 1);
+        const Tensors freqs_neg = split(neg_freqs_, axes_, 1);
+        const Tensor freqs_frame =
+            expand(view(slice(freqs_pos[0], 0, idx, idx + 1), {1, 1, 1, -1}), {1, height, width, -1});
+        const Tensor freqs_height =
+            expand(view(centred(freqs_neg[1], freqs_pos[1], height), {1, height, 1, -1}), {1, height, width, -1});
+        const Tensor freqs_width =
+            expand(view(centred(freqs_neg[2], freqs_pos[2], width), {1, 1, width, -1}), {1, height, width, -1});
+        const Tensor freqs = reshape(cat({freqs_frame, freqs_height, freqs_width}, -1), {height * width, -1});
+        {
+            const ComponentScope scope(run, run.trace.tags[run.activation_tag].component, Category::model_cache);
+            cache_.push_back({grid, idx, clone(freqs)});
+        }
+        if (cache_.size() > 128) cache_.erase(cache_.begin());
+        return cache_.back().freqs;
+    }
+    static Tensor centred(const Tensor& neg, const Tensor& pos, std::int64_t size) {
+        return cat({slice(neg, 0, -(size - size / 2), positions), slice(pos, 0, 0, size / 2)}, 0);
+    }
+    // _get_device_freqs, with lru_cache
+    void device_freqs(Run& run) const {
+        if (pos_freqs_.defined()) return;
+        const ComponentScope scope(run, run.trace.tags[run.activation_tag].component, Category::model_cache);
+        pos_freqs_ = run.empty({positions, dim_}, Dtype::complex64, Op::to_device);
+        neg_freqs_ = run.empty({positions, dim_}, Dtype::complex64, Op::to_device);
+    }
+
+    static constexpr std::int64_t positions = 4096;
+    Dims axes_;  // numbers a position, by axis: frame, height, width
+    std::int64_t dim_ = 0;
+    mutable Tensor pos_freqs_, neg_freqs_;
+    mutable std::vector<Cached> cache_;  // the one that was asked for last stands last
+};
+
+class QwenImageTransformer2DModel : public Model {
+  public:
+    QwenImageTransformer2DModel(nn::Weights& weights, const profile::Config& config)
+        : QwenImageTransformer2DModel(Builder(weights), config) {}
+
+    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
+        return {{"hidden_states", {request.batch, image_tokens(request), in_channels_}, request.dtype},
+                {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype},
+                {"timestep", {request.batch}, request.dtype}};
+    }
+
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
+        return {{request.batch, image_tokens(request), patch_size_ * patch_size_ * out_channels_}};
+    }
+
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
+        Run& run = args[0].run();
+        const std::vector<QwenEmbedRope::Grid> img_shapes = grids(request);
+        Tensor hidden_states = img_in(args[0]);  // [B, S, D]
+        Tensor timestep = to(args[2], hidden_states.dtype());
+        Tensor modulate_index;
+        if (zero_cond_t_) {
+            timestep = cat({timestep, mul_scalar(timestep)}, 0);
+            // 0 for the noisy tokens, 1 for those of reference images
+            modulate_index = run.empty({args[0].size(0), args[0].size(1)}, Dtype::i32, Op::to_device);
+        }
+        Tensor encoder_hidden_states = txt_norm(args[1]);
+        encoder_hidden_states = txt_in(encoder_hidden_states);  // [B, T, D]
+        Tensor temb = time_text_embed(timestep, hidden_states);
+        const Tensors image_rotary_emb = pos_embed(run, img_shapes, encoder_hidden_states.size(1));
+
+        const Caller call(run, gradient_checkpointing);
+        for (const QwenImageTransformerBlock& block : transformer_blocks) {
+            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0],
+                                       image_rotary_emb[1], modulate_index});
+            encoder_hidden_states = std::move(out[0]);
+            hidden_states = std::move(out[1]);
+        }
+        if (zero_cond_t_) temb = chunk(temb, 2, 0)[0];
+        hidden_states = norm_out(hidden_states, temb);
+        return {proj_out(hidden_states)};
+    }
+
+  private:
+    QwenImageTransformer2DModel(const Builder& builder, const profile::Config& config)
+        : patch_size_(config.integer("patch_size")),
+          in_channels_(config.integer("in_channels")),
+          out_channels_(config.integer("out_channels", in_channels_)),
+          joint_attention_dim_(config.integer("joint_attention_dim")),
+          zero_cond_t_(config.boolean("zero_cond_t", false)),
+          pos_embed(config.integers("axes_dims_rope")) {
+        const std::int64_t heads = config.integer("num_attention_heads"),
+                           head_dim = config.integer("attention_head_dim");
+        const Sizes sizes{heads * head_dim, heads, head_dim, zero_cond_t_};
+        timestep_embedder = TimestepEmbedding(builder["time_text_embed"]["timestep_embedder"], 256, sizes.dim);
+        txt_norm = PlainRmsNorm(builder["txt_norm"], joint_attention_dim_);
+        img_in = builder.linear("img_in", in_channels_, sizes.dim);
+        txt_in = builder.linear("txt_in", joint_attention_dim_, sizes.dim);
+        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
+            transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes);
+        // Nobody reads the text that the last block returns, so part of its graph dies with the forward: it is played,
+        // never copied.
+        if (!transformer_blocks.empty()) transformer_blocks.back().spec = -1;
+        norm_out = AdaLayerNormContinuous(builder["norm_out"], sizes.dim, sizes.dim);
+        proj_out = builder.linear("proj_out", sizes.dim, patch_size_ * patch_size_ * out_channels_);
+    }
+
+    // Of the noisy picture and of each reference image: 8 pixels a latent, patch_size latents a token, each way.
+    [[nodiscard]] std::vector<QwenEmbedRope::Grid> grids(const Request& request) const {
+        const std::int64_t side = 8 * patch_size_;
+        std::vector<QwenEmbedRope::Grid> out{{request.height / side, request.width / side}};
+        for (const auto& [width, height] : request.reference_images) out.push_back({height / side, width / side});
+        return out;
+    }
+    [[nodiscard]] std::int64_t image_tokens(const Request& request) const {
+        std::int64_t tokens = 0;
+        for (const auto& [height, width] : grids(request)) tokens = checked_add(tokens, checked_mul(height, width));
+        return tokens;
+    }
+
+    // QwenTimestepProjEmbeddings
+    [[nodiscard]] Tensor time_text_embed(const Tensor& timestep, const Tensor& hidden_states) const {
+        const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
+        return timestep_embedder(to(timesteps_proj, hidden_states.dtype()));
+    }
+
+    std::int64_t patch_size_, in_channels_, out_channels_, joint_attention_dim_;
+    bool zero_cond_t_;
+    QwenEmbedRope pos_embed;
+    TimestepEmbedding timestep_embedder;
+    PlainRmsNorm txt_norm;
+    Linear img_in, txt_in, proj_out;
+    std::deque<QwenImageTransformerBlock> transformer_blocks;
+    AdaLayerNormContinuous norm_out;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return std::make_unique<QwenImageTransformer2DModel>(weights, profile.config);
+}
+
+}  // namespace vram::models::qwen_image
