@@ -107,21 +107,25 @@ def _chroma():
 
 # -- Qwen-Image --------------------------------------------------------------------------------------------------------
 
-def _qwen_image():
+def _qwen_image(**changes):
     config = dict(patch_size=2, in_channels=64, out_channels=16, num_layers=60, attention_head_dim=128,
-                  num_attention_heads=24, joint_attention_dim=3584, guidance_embeds=False, axes_dims_rope=(16, 56, 56))
+                  num_attention_heads=24, joint_attention_dim=3584, guidance_embeds=False,
+                  axes_dims_rope=(16, 56, 56)) | changes
+
+    def grids(case):
+        # Reference images stand behind the noisy tokens, each with a grid of its own; the model sees one sequence.
+        sizes = [(case["width"], case["height"]), *case.get("reference_images", [])]
+        return [(1, height // 16, width // 16) for width, height in sizes]
 
     def inputs(case, config):
-        batch = case["batch"]
-        return {"hidden_states": ((batch, _tokens(case["width"], case["height"]), config["in_channels"]), None),
+        batch, tokens = case["batch"], sum(height * width for _, height, width in grids(case))
+        return {"hidden_states": ((batch, tokens, config["in_channels"]), None),
                 "encoder_hidden_states": ((batch, case["text_tokens"], config["joint_attention_dim"]), None),
                 "timestep": ((batch,), None)}
 
-    def arguments(case):
-        return {"img_shapes": [[(1, case["height"] // 16, case["width"] // 16)]] * case["batch"]}
-
     return Model("diffusers", "QwenImageTransformer2DModel", config, inputs,
-                 lambda case, config: [inputs(case, config)["hidden_states"][0]], {"blocks": "num_layers"}, arguments)
+                 lambda case, config: [inputs(case, config)["hidden_states"][0]], {"blocks": "num_layers"},
+                 lambda case: {"img_shapes": [grids(case)] * case["batch"]})
 
 
 # -- Stable Diffusion 3.5 ----------------------------------------------------------------------------------------------
@@ -354,6 +358,9 @@ MODELS = {
                              guidance_embeds=False),
     "chroma1": _chroma(),
     "qwen_image": _qwen_image(),
+    "qwen_image_edit": _qwen_image(),
+    "qwen_image_edit_2509": _qwen_image(),
+    "qwen_image_edit_2511": _qwen_image(zero_cond_t=True),
     "z_image": _z_image(),
     "lumina2": _lumina2(),
     "sd35_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
