@@ -104,9 +104,9 @@ FeedForward::FeedForward(const nn::Builder& builder, std::int64_t size, std::int
 Tensor FeedForward::operator()(Tensor hidden_states_in) const {
     Tensor hidden_states = std::move(hidden_states_in);
     const Tensor held = hidden_states;
-    if (activation_ == Activation::gelu) {
+    if (activation_ != Activation::geglu) {
         Tensor inner = proj(hidden_states);
-        inner = gelu(inner);
+        inner = activation_ == Activation::gelu ? gelu(inner) : silu(inner);
         hidden_states = std::move(inner);
     } else {
         Tensor gate;

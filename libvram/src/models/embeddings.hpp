@@ -47,7 +47,7 @@ class TextProjection {
 /// FeedForward of diffusers' attention.py: an activation's projection, then a linear.
 class FeedForward {
   public:
-    enum class Activation : std::uint8_t { gelu, geglu };
+    enum class Activation : std::uint8_t { gelu, geglu, linear_silu };
     FeedForward() = default;
     FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation,
                 std::int64_t out_size = 0);  ///< 0: as `size`

@@ -6,18 +6,25 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Tensor;
 using nn::Tensors;
 
-Attention::Attention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads)
+Attention::Attention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads,
+                     bool bias)
     : heads_(heads),
-      to_q(builder.linear("to_q", dim, dim, false)),
-      to_k(builder.linear("to_k", cross_dim, dim, false)),
-      to_v(builder.linear("to_v", cross_dim, dim, false)),
+      to_q(builder.linear("to_q", dim, dim, bias)),
+      to_k(builder.linear("to_k", cross_dim, dim, bias)),
+      to_v(builder.linear("to_v", cross_dim, dim, bias)),
       to_out(builder["to_out"].linear("0", dim, dim)) {}
 
-Tensor Attention::operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in) const {
+Tensor Attention::operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in,
+                             const Tensor& attention_mask_in) const {
     const Tensor held = std::move(hidden_states_in);
     Tensor hidden_states = held, encoder_hidden_states = std::move(encoder_hidden_states_in);
     const std::int64_t batch = hidden_states.size(0), inner = hidden_states.size(2);
     const Dims heads{batch, -1, heads_, inner / heads_};
+    Tensor attention_mask = attention_mask_in;
+    if (attention_mask.defined()) {  // prepare_attention_mask: one a head
+        attention_mask = repeat_interleave(attention_mask, heads_, 0);
+        attention_mask = view(attention_mask, {batch, heads_, -1, attention_mask.size(-1)});
+    }
     Tensor query = to_q(hidden_states);
     if (!encoder_hidden_states.defined()) encoder_hidden_states = hidden_states;
     Tensor key = to_k(encoder_hidden_states);
@@ -25,7 +32,7 @@ Tensor Attention::operator()(Tensor hidden_states_in, Tensor encoder_hidden_stat
     query = transpose(view(query, heads), 1, 2);  // [B, H, T, D/H]
     key = transpose(view(key, heads), 1, 2);
     value = transpose(view(value, heads), 1, 2);
-    hidden_states = scaled_dot_product_attention(query, key, value);
+    hidden_states = scaled_dot_product_attention(query, key, value, attention_mask);
     hidden_states = reshape(transpose(hidden_states, 1, 2), {batch, -1, inner});
     hidden_states = to(hidden_states, query.dtype());
     hidden_states = to_out(hidden_states);

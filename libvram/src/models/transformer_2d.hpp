@@ -12,8 +12,11 @@ namespace vram::models {
 /// Attention with AttnProcessor2_0: self-attention, or cross-attention where encoder_hidden_states are defined.
 class Attention {
   public:
-    Attention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads);
-    [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states, nn::Tensor encoder_hidden_states) const;
+    Attention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads,
+              bool bias = false);
+    /// `attention_mask` [B, 1, T, L], or undefined.
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states, nn::Tensor encoder_hidden_states,
+                                        const nn::Tensor& attention_mask = {}) const;
 
   private:
     std::int64_t heads_;

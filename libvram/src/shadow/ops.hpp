@@ -77,6 +77,7 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor clamp_min(Tensor x);          ///< a number
 [[nodiscard]] Tensor compare(Tensor a, Tensor b);  ///< bool
 [[nodiscard]] Tensor compare_scalar(Tensor a);     ///< bool
+[[nodiscard]] Tensor bitwise_and(Tensor a, Tensor b);
 [[nodiscard]] Tensor where(Tensor condition, Tensor a, Tensor b);
 [[nodiscard]] Tensor where_scalars(Tensor condition, Dtype dtype);  ///< torch.where(mask, number, number)
 [[nodiscard]] Tensor masked_fill(Tensor x, Tensor mask);

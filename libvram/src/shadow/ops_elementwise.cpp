@@ -359,6 +359,10 @@ Tensor compare_scalar(Tensor a_in) {
     const Tensor a = std::move(a_in);
     return a.run().empty_like(a, Dtype::boolean, Op::compare);
 }
+Tensor bitwise_and(Tensor a_in, Tensor b_in) {
+    const Tensor a = std::move(a_in), b = std::move(b_in);
+    return binary_result(a, b, result_type(a, b), Op::bitwise);
+}
 Tensor where(Tensor condition_in, Tensor a_in, Tensor b_in) {
     Tensor condition = std::move(condition_in), a = std::move(a_in), b = std::move(b_in);
     Run& run = condition.run();
