@@ -45,7 +45,8 @@ class HunyuanVideoAttention {
     Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& attention_mask,
                        const Tensor& cos, const Tensor& sin) const {
         const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
-        Tensor hidden_states = held, encoder_hidden_states = held_encoder;
+        Tensor hidden_states = held;
+        const Tensor& encoder_hidden_states = held_encoder;
         const std::int64_t text = encoder_hidden_states.size(1);
         if (!joint_) hidden_states = cat({hidden_states, encoder_hidden_states}, 1);
 
@@ -93,13 +94,14 @@ class HunyuanVideoAttention {
 
         // 6. Output projection
         const std::int64_t video = hidden_states.size(1) - text;
-        encoder_hidden_states = slice(hidden_states, 1, video, video + text);
-        hidden_states = slice(hidden_states, 1, 0, video);
+        Tensor video_states = slice(hidden_states, 1, 0, video);
+        Tensor text_states = slice(hidden_states, 1, video, video + text);
+        hidden_states = Tensor();
         if (joint_) {
-            hidden_states = to_out(hidden_states);
-            encoder_hidden_states = to_add_out(encoder_hidden_states);
+            video_states = to_out(video_states);
+            text_states = to_add_out(text_states);
         }
-        return {hidden_states, encoder_hidden_states};
+        return {video_states, text_states};
     }
 
   private:
@@ -231,15 +233,15 @@ class HunyuanVideoSingleTransformerBlock : public Block {
 
         // 1. Input normalization
         Tensors modulated = norm(hidden_states, args[2]);
-        Tensor norm_hidden_states = modulated[0];
+        const Tensor norm_hidden_states = modulated[0];
         const Tensor gate = modulated[1];
         modulated.clear();
         const Tensor mlp_hidden_states = gelu(proj_mlp(norm_hidden_states));
-        const Tensor norm_encoder_hidden_states = slice(norm_hidden_states, 1, video, video + text);
-        norm_hidden_states = slice(norm_hidden_states, 1, 0, video);
+        const Tensor norm_video = slice(norm_hidden_states, 1, 0, video);
+        const Tensor norm_text = slice(norm_hidden_states, 1, video, video + text);
 
         // 2. Attention
-        Tensors attn_outputs = attn(norm_hidden_states, norm_encoder_hidden_states, args[3], args[4], args[5]);
+        Tensors attn_outputs = attn(norm_video, norm_text, args[3], args[4], args[5]);
         const Tensor context_attn_output = attn_outputs[1];
         Tensor attn_output = attn_outputs[0];
         attn_outputs.clear();
@@ -249,9 +251,9 @@ class HunyuanVideoSingleTransformerBlock : public Block {
         hidden_states = cat({attn_output, mlp_hidden_states}, 2);
         hidden_states = mul(unsqueeze(gate, 1), proj_out(hidden_states));
         hidden_states = add(hidden_states, residual);
-        encoder_hidden_states = slice(hidden_states, 1, video, video + text);
-        hidden_states = slice(hidden_states, 1, 0, video);
-        return {hidden_states, encoder_hidden_states};
+        const Tensor video_out = slice(hidden_states, 1, 0, video);
+        const Tensor text_out = slice(hidden_states, 1, video, video + text);
+        return {video_out, text_out};
     }
 
   private:

@@ -166,19 +166,29 @@ class QwenImageTransformerBlock : public Block {
     // batch
     static Tensors modulate(const Tensor& x, const Tensor& mod_params, const Tensor& index) {
         const Tensors params = chunk(mod_params, 3, -1);  // shift, scale, gate
-        Tensors chosen;
-        for (const Tensor& param : params)
-            chosen.push_back(index.defined() ? by_token(param, index) : unsqueeze(param, 1));
-        Tensor out = mul(x, add_scalar(chosen[1]));
-        out = add(std::move(out), chosen[0]);
-        return {out, chosen[2]};
+        Tensors result;
+        if (index.defined()) {
+            result = by_token(params, index);
+        } else {
+            for (const Tensor& param : params) result.push_back(unsqueeze(param, 1));
+        }
+        Tensor out = mul(x, add_scalar(result[1]));
+        out = add(std::move(out), result[0]);
+        return {out, result[2]};
     }
-    // torch.where(index[..., None] == 0, first half [B, 1, D], second half) → [B, S, D]
-    static Tensor by_token(const Tensor& param, const Tensor& index) {
-        const std::int64_t actual_batch = param.size(0) / 2;
-        const Tensor first = unsqueeze(slice(param, 0, 0, actual_batch), 1);
-        const Tensor second = unsqueeze(slice(param, 0, actual_batch, 2 * actual_batch), 1);
-        return where(compare_scalar(unsqueeze(index, -1)), first, second);
+    // torch.where(index[..., None] == 0, first half [B, 1, D], second half) → [B, S, D], of each
+    static Tensors by_token(const Tensors& params, const Tensor& index) {
+        const std::int64_t actual_batch = params[0].size(0) / 2;
+        Tensors halves, result;
+        for (const Tensor& param : params) {
+            halves.push_back(slice(param, 0, 0, actual_batch));
+            halves.push_back(slice(param, 0, actual_batch, 2 * actual_batch));
+        }
+        const Tensor index_expanded = unsqueeze(index, -1);  // [B, S, 1]
+        for (Tensor& half : halves) half = unsqueeze(half, 1);
+        for (std::size_t i = 0; i < params.size(); ++i)
+            result.push_back(where(compare_scalar(index_expanded), halves[2 * i], halves[2 * i + 1]));
+        return result;
     }
 
     Linear img_mod;
