@@ -257,19 +257,21 @@ def _wan(spatial=8, **changes):
                  {"blocks": "num_layers"})
 
 
-def _hunyuan_video():
+def _hunyuan_video(**changes):
     config = dict(in_channels=16, out_channels=16, num_attention_heads=24, attention_head_dim=128, num_layers=20,
                   num_single_layers=40, num_refiner_layers=2, text_embed_dim=4096, pooled_projection_dim=768,
-                  guidance_embeds=True)
+                  guidance_embeds=True) | changes
 
     def inputs(case, config):
         batch, text = case["batch"], case["text_tokens"]
-        return {"hidden_states": ((batch, config["in_channels"], *_latents(case)), None),
-                "timestep": ((batch,), torch.int64),
-                "encoder_hidden_states": ((batch, text, config["text_embed_dim"]), None),
-                "encoder_attention_mask": ((batch, text), torch.bool),
-                "pooled_projections": ((batch, config["pooled_projection_dim"]), None),
-                "guidance": ((batch,), None)}
+        inputs = {"hidden_states": ((batch, config["in_channels"], *_latents(case)), None),
+                  "timestep": ((batch,), torch.int64),
+                  "encoder_hidden_states": ((batch, text, config["text_embed_dim"]), None),
+                  "encoder_attention_mask": ((batch, text), torch.bool),
+                  "pooled_projections": ((batch, config["pooled_projection_dim"]), None)}
+        if config["guidance_embeds"]:
+            inputs["guidance"] = ((batch,), None)
+        return inputs
 
     return Model("diffusers", "HunyuanVideoTransformer3DModel", config, inputs,
                  lambda case, config: [(case["batch"], config["out_channels"], *_latents(case))],
@@ -388,6 +390,8 @@ MODELS = {
                           added_kv_proj_dim=5120),
     "wan22_ti2v_5b": _wan(num_attention_heads=24, ffn_dim=14336, in_channels=48, out_channels=48, spatial=16),
     "hunyuan_video": _hunyuan_video(),
+    "hunyuan_video_i2v_33ch": _hunyuan_video(in_channels=33, guidance_embeds=False,
+                                             image_condition_type="latent_concat"),
     "cogvideox_5b": _cogvideox(),
     "ltxv_2b": _ltxv(),
     "ltx2_19b": _ltx2(),
