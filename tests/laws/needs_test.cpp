@@ -45,7 +45,10 @@ TEST_CASE("checkpointing never keeps more, LoRA adds exactly its parameters, a f
         const laws::Played call = laws::play(laws::job_of(profile, Kind::call, false));
         CHECK(with.facts.counts.parameters == call.facts.counts.parameters);
         CHECK(with.facts.weights == call.facts.weights);
-        CHECK(with.facts.gradients == with.facts.adapter);  // in one dtype, each storage rounded alike
+        // In one dtype, each storage rounded alike. Less where nobody reads all that the last block returns: the
+        // linears of Qwen-Image's last text output get no gradient, and AdamW no state.
+        CHECK(with.facts.gradients <= with.facts.adapter);
+        CHECK(with.facts.optimizer_state == 2 * with.facts.gradients);
         CHECK(call.usage.tensors_peak <= without.usage.tensors_peak);
     }
 }
