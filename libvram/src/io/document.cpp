@@ -135,6 +135,18 @@ bool looks_like_toml(std::string_view text) {
            line.substr(0, sign).find_first_not_of(key_characters) == std::string_view::npos;
 }
 
+constexpr std::size_t mark_step = 4096;
+
+void advance(Mark& mark, std::string_view bytes) {
+    mark.lines += static_cast<std::int32_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+    if (const std::size_t line_break = bytes.rfind('\n'); line_break != std::string_view::npos) {
+        mark.columns = 0;
+        bytes.remove_prefix(line_break + 1);
+    }
+    mark.columns += static_cast<std::int32_t>(
+        std::count_if(bytes.begin(), bytes.end(), [](char c) { return !is_continuation(c); }));
+}
+
 }  // namespace
 
 Format format_of(std::string_view file_name, std::string_view text) {
@@ -150,14 +162,12 @@ Format format_of(std::string_view file_name, std::string_view text) {
 
 Place Document::place_of(Span span) const {
     const std::size_t offset = std::min(static_cast<std::size_t>(std::max<std::int64_t>(span.begin, 0)), text.size());
-    const std::string_view before = std::string_view(text).substr(0, offset);
-    const std::size_t line_break = before.rfind('\n');
-    std::string_view line = line_break == std::string_view::npos ? before : before.substr(line_break + 1);
-    if (line_break == std::string_view::npos && line.starts_with(byte_order_mark))
-        line.remove_prefix(byte_order_mark.size());
-    const auto lines = std::count(before.begin(), before.end(), '\n');
-    const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return !is_continuation(c); });
-    return {file_name, static_cast<std::int32_t>(lines) + 1, static_cast<std::int32_t>(columns) + 1};
+    const std::size_t i = std::min(offset / mark_step + 1, marks.size());
+    const std::size_t from = i == 0 ? 0 : (i - 1) * mark_step;
+    Mark mark = i == 0 ? Mark{} : marks[i - 1];
+    advance(mark, std::string_view(text).substr(from, offset - from));
+    const bool behind_mark = mark.lines == 0 && offset >= byte_order_mark.size() && text.starts_with(byte_order_mark);
+    return {file_name, mark.lines + 1, mark.columns + (behind_mark ? 0 : 1)};
 }
 
 Place Document::place_of(const Node& node) const {
@@ -179,6 +189,11 @@ expected<Document> read(std::string_view text, std::string file_name, Format for
         return refuse(Problem::file_too_large, {document.file_name, 0, 0}, "larger than " + vram::to_text(limits.bytes),
                       vram::to_text(static_cast<Bytes>(text.size())));
     document.text = text;
+    for (std::size_t at = 0; at < text.size(); at += mark_step) {
+        Mark mark = document.marks.empty() ? Mark{} : document.marks.back();
+        if (at > 0) advance(mark, text.substr(at - mark_step, mark_step));
+        document.marks.push_back(mark);
+    }
     if (const std::size_t bad = find_bad_byte(text); bad != std::string_view::npos) {
         const auto byte = static_cast<unsigned char>(text[bad]);
         return refuse(Problem::bad_encoding,

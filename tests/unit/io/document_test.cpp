@@ -45,3 +45,23 @@ TEST_CASE("a tree is built in code without places") {
     CHECK(Node{true}.spelled() == "true");
     CHECK(Node{List{}}.spelled() == "a list");
 }
+
+TEST_CASE("a place is the same however long the text before it") {
+    const std::string byte_order_mark = "\xef\xbb\xbf";
+    for (const bool marked : {false, true}) {
+        std::string text = marked ? byte_order_mark : "";
+        while (text.size() < 9000) text += "k" + std::to_string(text.size()) + ": \"äöü\"\n";
+        text += "last: " + std::string(9000, 'x');
+        const expected<Document> document = read(text, "job.yaml", Format::yaml);
+        REQUIRE(document);
+        Document unmarked = *document;
+        unmarked.marks.clear();  // counts from the start
+        CHECK(document->marks.size() == 5);
+        std::int64_t apart = 0;
+        for (std::int64_t at = 0; at <= static_cast<std::int64_t>(text.size()); ++at)
+            if (document->place_of(Span{at, at}) != unmarked.place_of(Span{at, at})) ++apart;
+        CHECK(apart == 0);
+        CHECK(document->place_of(*document->root.find("last")).column == 7);
+        CHECK(document->place_of(document->root.map()->front().key_span) == Place{"job.yaml", 1, 1});
+    }
+}

@@ -88,13 +88,20 @@ enum class Format : std::uint8_t {
 /// jsonc, a `[section]` or `key = value` is TOML, all else YAML.
 [[nodiscard]] Format format_of(std::string_view file_name, std::string_view text);
 
+/// How many lines, and columns of the last one, a text has before some byte.
+struct Mark {
+    std::int32_t lines = 0, columns = 0;
+    bool operator==(const Mark&) const = default;
+};
+
 /// A text and what it says. Spans index `text`.
 struct Document {
     std::string file_name{};
     std::string text{};
     Format format = Format::yaml;
     Node root{};
-    Diagnostics complaints{};  // warnings: keys written twice (the last one counts, as in the format's own reader)
+    Diagnostics complaints{};   // warnings: keys written twice (the last one counts, as in the format's own reader)
+    std::vector<Mark> marks{};  // from `read`: of every 4096th byte of `text`, so that a place is found at once
 
     /// Line and column (in code points) of a span's first byte; a tab is one column, a byte order mark none.
     [[nodiscard]] Place place_of(Span span) const;
