@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "shadow/run.hpp"
+#include "trainers/ai_toolkit/heaviest.hpp"
 #include "trainers/ai_toolkit/resolve.hpp"
 #include "vram/device/usage.hpp"
 #include "vram/io/document.hpp"
@@ -269,4 +271,30 @@ TEST_CASE("ai-toolkit: over plain weights the adapter is merged while sampling, 
     CHECK(tuned.facts.counts.adapted_modules == 0);
     CHECK(tuned.facts.gradients > 22 * GiB);
     CHECK(tuned.facts.optimizer_state > 22 * GiB);
+}
+
+TEST_CASE("ai-toolkit: the batches that are left out of many move no peak") {
+    for (const char* caching : {"true", "false"}) {
+        CAPTURE(caching);
+        job::Job job = resolve(base, process("datasets[0].cache_latents_to_disk", caching));
+        std::vector<job::Batch>& batches = std::get<job::Training>(job.work).batches;
+        batches = {{512, 512, 1, 1}};
+        for (std::int64_t i = 0; i < 8; ++i)
+            for (std::int64_t count = 1; count <= 4; ++count)
+                batches.push_back({256 + 32 * (i * 5 % 8), 256 + 32 * (i * 3 % 8), 1, count});
+        const Played all = play(job);
+        batches = ai_toolkit::heaviest(batches, 6, 512);
+        CHECK(batches.size() == 6);
+        const Played some = play(job);
+        CHECK(all.usage.phases.size() > some.usage.phases.size());
+        CHECK(all.usage.tensors_peak == some.usage.tensors_peak);
+        const auto largest = [](const Played& played) {
+            Bytes peak = 0;
+            for (const device::PhaseUsage& phase : played.usage.phases)
+                if (phase.name.starts_with("bucket")) peak = std::max(peak, phase.tensors_peak);
+            return peak;
+        };
+        CHECK(largest(all) == largest(some));
+        CHECK(all.peak("cache_latents") == some.peak("cache_latents"));
+    }
 }
