@@ -329,8 +329,11 @@ std::optional<std::vector<std::vector<std::int64_t>>> Fields::integer_lists(std:
     });
 }
 
-Fields Fields::map(std::string_view key) {
-    const Node* value = present(key);
+Fields Fields::map(std::string_view key) { return map(key, nulls_); }
+
+Fields Fields::map(std::string_view key, Nulls nulls) {
+    const Node* value = node(key);
+    if (value && value->is(Kind::null) && nulls == Nulls::are_absent) value = nullptr;
     if (value && !value->is(Kind::map)) {
         wrong_type(*value, path(key), "a map");
         value = nullptr;

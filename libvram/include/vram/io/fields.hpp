@@ -130,6 +130,8 @@ class Fields {
 
     /// A map of its own; absent: one without any key, whose required keys are then missing.
     [[nodiscard]] Fields map(std::string_view key);
+    /// With another idea of what a null is there.
+    [[nodiscard]] Fields map(std::string_view key, Nulls nulls);
     /// The maps of a list; absent: none.
     [[nodiscard]] std::vector<Fields> maps(std::string_view key, Length length = {});
 

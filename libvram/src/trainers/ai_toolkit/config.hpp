@@ -47,10 +47,16 @@ struct ModelConfig {
     bool operator==(const ModelConfig&) const = default;
 };
 
+/// Where something is said, for complaints about it.
+struct SaidAt {
+    Place place;
+    std::string key;  // "config.process[0].datasets[0].resolution"
+    bool operator==(const SaidAt&) const = default;
+};
+
 /// One dataset at one resolution: a list of resolutions makes one of these for each.
 struct DatasetConfig {
-    Place place;
-    std::string key;  // "config.process[0].datasets[0]"
+    SaidAt folder_at, resolution_at;
     std::string folder;
     std::int64_t resolution = 512;
     std::int64_t batch_size = 1;
@@ -79,7 +85,7 @@ struct Config {
     NetworkConfig network;
     TrainConfig train;
     ModelConfig model;
-    std::vector<DatasetConfig> datasets;
+    std::vector<DatasetConfig> datasets;  // none that yields what another does
     SampleConfig sample;
     std::vector<SampleItem> first_sample;  // rendered once before the baseline, where the file asks for it
     bool operator==(const Config&) const = default;

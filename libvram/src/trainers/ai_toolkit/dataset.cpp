@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 
 #include "trainers/ai_toolkit/buckets.hpp"
+#include "trainers/ai_toolkit/reading.hpp"
 #include "vram/io/image_header.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -18,9 +22,7 @@ namespace fs = std::filesystem;
 
 bool is_image(const fs::path& path) {
     constexpr std::array<std::string_view, 4> extensions{".jpg", ".jpeg", ".png", ".webp"};
-    std::string extension = path.extension().string();
-    std::transform(extension.begin(), extension.end(), extension.begin(),
-                   [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    const std::string extension = lower(path.extension().string());
     return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
 }
 
@@ -64,25 +66,38 @@ class Measure {
                 guess(dataset);
                 continue;
             }
-            for (const Size& image : sizes(dataset)) add(dataset, bucket(dataset, image));
+            const std::vector<Size>& images = sizes(dataset);
+            if (dataset.square_crop && !images.empty())
+                add(dataset, square(dataset));
+            else
+                for (const Size& image : images) add(dataset, bucket(dataset, image));
         }
+        if (guesses_ > most_guess_notes)
+            notes_.push_back({Severity::note,
+                              Problem::no_data,
+                              datasets.front().folder_at.place,
+                              {},
+                              {},
+                              {},
+                              std::to_string(guesses_ - most_guess_notes) +
+                                  " more datasets have no folder here, and are taken for their heaviest buckets"});
         return std::move(batches_);
     }
 
   private:
     /// setup_buckets
-    Size bucket(const DatasetConfig& dataset, Size image) {
-        if (dataset.square_crop) return square(dataset);
-        const Size scaled{static_cast<std::int64_t>(static_cast<double>(image.width) * dataset.scale),
-                          static_cast<std::int64_t>(static_cast<double>(image.height) * dataset.scale)};
+    static Size bucket(const DatasetConfig& dataset, Size image) {
+        constexpr double most = 1 << 30;  // their product fits
+        const Size scaled{static_cast<std::int64_t>(std::min(most, static_cast<double>(image.width) * dataset.scale)),
+                          static_cast<std::int64_t>(std::min(most, static_cast<double>(image.height) * dataset.scale))};
         if (scaled.width < 1 || scaled.height < 1) return {bucket_step, bucket_step};
         return bucket_of(scaled, dataset.resolution, bucket_step);
     }
 
     Size square(const DatasetConfig& dataset) {
         if (dataset.resolution % 16 != 0)
-            complaints_.push_back({Severity::error, Problem::out_of_range, dataset.place, dataset.key + ".resolution",
-                                   std::to_string(dataset.resolution),
+            complaints_.push_back({Severity::error, Problem::out_of_range, dataset.resolution_at.place,
+                                   dataset.resolution_at.key, std::to_string(dataset.resolution),
                                    std::to_string(std::max<std::int64_t>(16, (dataset.resolution + 8) / 16 * 16)),
                                    "with square_crop FLUX needs a resolution that 16 divides"});
         return {dataset.resolution, dataset.resolution};
@@ -90,35 +105,39 @@ class Measure {
 
     void guess(const DatasetConfig& dataset) {
         const Size size = dataset.square_crop ? square(dataset) : heaviest_bucket(dataset.resolution, bucket_step);
+        add(dataset, size);
+        if (++guesses_ > most_guess_notes) return;
         notes_.push_back({Severity::note,
                           Problem::no_data,
-                          dataset.place,
-                          dataset.key + ".folder_path",
+                          dataset.folder_at.place,
+                          dataset.folder_at.key,
                           dataset.folder,
                           {},
                           dataset.folder + " is no folder here: taken for images of " + std::to_string(size.width) +
                               "x" + std::to_string(size.height) + ", the heaviest bucket at " +
                               std::to_string(dataset.resolution)});
-        add(dataset, size);
     }
 
+    /// What the folder's images are, each size once.
     const std::vector<Size>& sizes(const DatasetConfig& dataset) {
         const auto [at, fresh] = measured_.try_emplace(dataset.folder);
         if (!fresh) return at->second;
         const Listing listing = list(dataset.folder);
         std::int64_t bad = 0;
         std::string first;
+        std::set<std::pair<std::int64_t, std::int64_t>> seen;
         for (const fs::path& file : listing.files) {
-            if (const expected<io::ImageSize> size = io::image_size(file))
-                at->second.push_back({size->width, size->height});
-            else if (++bad == 1)
+            if (const expected<io::ImageSize> size = io::image_size(file)) {
+                if (seen.emplace(size->width, size->height).second) at->second.push_back({size->width, size->height});
+            } else if (++bad == 1) {
                 first = file.filename().string();
+            }
         }
-        const std::string key = dataset.key + ".folder_path";
+        const auto& [place, key] = dataset.folder_at;
         if (bad > 0)
             notes_.push_back({Severity::warning,
                               Problem::no_data,
-                              dataset.place,
+                              place,
                               key,
                               dataset.folder,
                               {},
@@ -127,7 +146,7 @@ class Measure {
         if (listing.cut)
             notes_.push_back({Severity::warning,
                               Problem::no_data,
-                              dataset.place,
+                              place,
                               key,
                               dataset.folder,
                               {},
@@ -135,7 +154,7 @@ class Measure {
         if (at->second.empty())
             complaints_.push_back({Severity::error,
                                    Problem::no_data,
-                                   dataset.place,
+                                   place,
                                    key,
                                    dataset.folder,
                                    {},
@@ -144,14 +163,16 @@ class Measure {
     }
 
     void add(const DatasetConfig& dataset, Size size) {
-        const job::Batch batch{size.width, size.height, 1, dataset.batch_size};
-        if (std::find(batches_.begin(), batches_.end(), batch) == batches_.end()) batches_.push_back(batch);
+        if (seen_.emplace(size.width, size.height, dataset.batch_size).second)
+            batches_.push_back({size.width, size.height, 1, dataset.batch_size});
     }
 
     Diagnostics& complaints_;
     Diagnostics& notes_;
     std::map<std::string, std::vector<Size>> measured_;  // by folder
     std::vector<job::Batch> batches_;
+    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> seen_;  // width, height, count
+    std::int64_t guesses_ = 0;
 };
 
 }  // namespace
@@ -159,6 +180,15 @@ class Measure {
 std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, Diagnostics& complaints,
                                    Diagnostics& notes) {
     return Measure(complaints, notes).of(datasets);
+}
+
+void drop_repeated(std::vector<DatasetConfig>& datasets) {
+    std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool>> seen;
+    std::erase_if(datasets, [&](const DatasetConfig& d) {
+        return !seen.emplace(d.folder, d.resolution, d.batch_size, d.scale, d.square_crop, d.cache_latents,
+                             d.loads_pixels)
+                    .second;
+    });
 }
 
 }  // namespace vram::trainers::ai_toolkit

@@ -20,9 +20,15 @@ inline constexpr std::int64_t bucket_step = 32;
 /// heaviest bucket of its resolution, with a note. Errors: no_data, a folder without a readable image; out_of_range, a
 /// square crop that FLUX cannot pack. Source: toolkit/data_loader.py, AiToolkitDataset; toolkit/dataloader_mixins.py,
 /// setup_buckets (27a03a91).
+///
+/// Of missing folders at most `most_guess_notes` are named; one more note counts the rest.
 [[nodiscard]] std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, Diagnostics& complaints,
                                                  Diagnostics& notes);
 
 inline constexpr std::int64_t most_files = 20'000;
+inline constexpr std::int64_t most_guess_notes = 32;
+
+/// Leaves out each dataset that yields the same batches, in the same way, as one before it.
+void drop_repeated(std::vector<DatasetConfig>& datasets);
 
 }  // namespace vram::trainers::ai_toolkit

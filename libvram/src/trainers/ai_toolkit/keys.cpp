@@ -154,7 +154,7 @@ constexpr Key train[] = {
     {"embedding_lr"},
     {"adapter_lr"},
     {"lr_scheduler"},
-    {"lr_scheduler_params"},
+    {"lr_scheduler_params", map},
     {"min_denoising_steps"},
     {"max_denoising_steps"},
     {"sdp"},
@@ -270,8 +270,8 @@ constexpr Key model[] = {
     {"compile_fullgraph"},
     {"compile_dynamic"},
     {"cache_size_limit"},
-    {"model_kwargs"},
-    {"model_paths"},
+    {"model_kwargs", map},
+    {"model_paths", map},
     {"in_context"},
 };
 
@@ -405,30 +405,52 @@ constexpr Key save[] = {{"save_every"}, {"dtype"},     {"max_step_saves_to_keep"
 constexpr Key logging[] = {{"log_every"},     {"verbose"},      {"use_wandb"},
                            {"use_ui_logger"}, {"project_name"}, {"run_name"}};
 
-struct Section {
-    std::string_view name;
-    std::span<const Key> keys;
-};
-constexpr std::array sections{
-    Section{"process", process}, Section{"network", network},       Section{"network_kwargs", network_kwargs},
-    Section{"train", train},     Section{"ema_config", ema_config}, Section{"model", model},
-    Section{"dataset", dataset}, Section{"sample", sample},         Section{"sample_item", sample_item},
-    Section{"save", save},       Section{"logging", logging},
-};
+constexpr std::array all_sections{SectionId::process, SectionId::network, SectionId::network_kwargs,
+                                  SectionId::train,   SectionId::model,   SectionId::ema_config,
+                                  SectionId::dataset, SectionId::sample,  SectionId::sample_item,
+                                  SectionId::save,    SectionId::logging};
 
 }  // namespace
 
-std::span<const Key> keys_of(std::string_view section) {
-    for (const Section& candidate : sections)
-        if (candidate.name == section) return candidate.keys;
+std::string_view name_of(SectionId section) {
+    switch (section) {
+        case SectionId::process: return "process";
+        case SectionId::network: return "network";
+        case SectionId::network_kwargs: return "network_kwargs";
+        case SectionId::train: return "train";
+        case SectionId::ema_config: return "ema_config";
+        case SectionId::model: return "model";
+        case SectionId::dataset: return "dataset";
+        case SectionId::sample: return "sample";
+        case SectionId::sample_item: return "sample_item";
+        case SectionId::save: return "save";
+        case SectionId::logging: return "logging";
+    }
     return {};
 }
 
-std::string_view home_of(std::string_view key, std::string_view section) {
-    for (const Section& candidate : sections) {
-        if (candidate.name == section) continue;
-        for (const Key& known : candidate.keys)
-            if (known.name == key && known.means == memory) return candidate.name;
+std::span<const Key> keys_of(SectionId section) {
+    switch (section) {
+        case SectionId::process: return process;
+        case SectionId::network: return network;
+        case SectionId::network_kwargs: return network_kwargs;
+        case SectionId::train: return train;
+        case SectionId::ema_config: return ema_config;
+        case SectionId::model: return model;
+        case SectionId::dataset: return dataset;
+        case SectionId::sample: return sample;
+        case SectionId::sample_item: return sample_item;
+        case SectionId::save: return save;
+        case SectionId::logging: return logging;
+    }
+    return {};
+}
+
+std::string_view home_of(std::string_view key, SectionId section) {
+    for (const SectionId candidate : all_sections) {
+        if (candidate == section) continue;
+        for (const Key& known : keys_of(candidate))
+            if (known.name == key && known.means == memory) return name_of(candidate);
     }
     return {};
 }

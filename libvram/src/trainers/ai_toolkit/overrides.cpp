@@ -5,16 +5,25 @@
 #include <optional>
 #include <string_view>
 
+#include "trainers/ai_toolkit/dataset.hpp"
+#include "trainers/ai_toolkit/reading.hpp"
 #include "trainers/surroundings.hpp"
 #include "trainers/trainer.hpp"
 #include "vram/io/fields.hpp"
+#include "vram/io/path.hpp"
 #include "vram/profile/catalogue.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
 
-constexpr io::IntegerRange batch_sizes{1, 4096};
-constexpr io::IntegerRange side{16, 32768};
+// As in the job file of any trainer (trainers/torch).
+constexpr io::IntegerRange batch_sizes{1, 4096}, side{16, 32768}, frames{1, 4097};
+constexpr io::NumberRange alphas{0, 1e9};
+constexpr std::int64_t most_buckets = 256, most_reference_images = 16;
+constexpr std::string_view adapter_keys[] = {"rank", "alpha", "factor", "conv_rank", "targets", "adapter_dtype"};
+
+constexpr std::int64_t prompt_tokens = 512;    // encode_prompts_flux pads to this
+constexpr std::int64_t smallest_sample = 64;   // GenerateImageConfig takes no smaller side
 constexpr std::int64_t divisible_by = 16;      // a FLUX latent is packed two by two
 constexpr std::int64_t job_resolution = 1024;  // the profiles' default
 
@@ -33,22 +42,21 @@ class Reader {
   public:
     Reader(Config& config, Overrides& out, bool is_job) : config_(config), out_(out), is_job_(is_job) {}
 
+    /// Of a trainer's own file the trainer is known, and a setting may only agree.
+    void trainer(io::Fields& job) {
+        const auto said = job.text("trainer");
+        if (is_job_ || !said || *said == "ai-toolkit") return;
+        std::vector<std::string_view> ids;
+        for (const Trainer& known : trainers()) ids.push_back(known.id);
+        if (std::find(ids.begin(), ids.end(), *said) != ids.end())
+            job.complain("trainer", Problem::conflict, "the file is ai-toolkit's own, which no other trainer reads");
+        else
+            job.complain("trainer", Problem::unknown_trainer, "unknown trainer " + *said, nearest(*said, ids));
+    }
+
     void train(io::Fields& job) {
         io::Fields train = job.map("train");
-        if (const auto method = train.choice("method", methods))
-            config_.fine_tune = *method == Method::full;
-        else if (is_job_)
-            (void)train.require("method");
-        if (const auto rank = train.integer("rank", {1, 65536}))
-            config_.network.rank = *rank;
-        else if (is_job_ && !config_.fine_tune)
-            (void)train.require("rank");
-        train.ignore("alpha");  // of no weight in memory; the trainer takes the rank for FLUX
-        if (const auto only_blocks = train.choice("targets", targets)) config_.network.transformer_only = *only_blocks;
-        for (std::string_view key : {"factor", "conv_rank", "adapter_dtype"})
-            if (train.has(key))
-                train.complain(key, Problem::unsupported,
-                               train.path(key) + " has no meaning with trainer ai-toolkit's LoRA");
+        method(train);
         if (train.word("autocast", "none") != "none")
             train.complain("autocast", Problem::unsupported, "trainer ai-toolkit runs FLUX without autocast");
         config_.train.gradient_checkpointing =
@@ -74,23 +82,23 @@ class Reader {
         if (data.has("buckets") && data.has("resolution"))
             data.complain("buckets", Problem::conflict, "data.buckets and data.resolution exclude each other");
         out_.sizes_said = data.has("buckets");
-        if (const auto buckets = data.integer_lists("buckets", {1, side.max}, {2, 3}, {1, 256})) {
+        if (const auto buckets = data.integer_lists("buckets", {1, side.max}, {2, 3}, {1, most_buckets})) {
             for (const std::vector<std::int64_t>& bucket : *buckets) add(data, "buckets", bucket);
         } else if (const auto resolution = data.integers("resolution", side, {2, 2}, io::Single::is_a_list)) {
             out_.sizes_said = is_job_ || resolution->size() == 2;
             if (out_.sizes_said)
                 add(data, "resolution", {resolution->front(), resolution->back()});
             else
-                at(resolution->front());
+                at(data, resolution->front());
         } else if (is_job_) {
             out_.sizes_said = true;
             add(data, "resolution", {job_resolution, job_resolution});
         }
-        if (data.integer("frames", {1, 4097}, 1) != 1)
+        if (data.integer("frames", frames, 1) != 1)
             data.complain("frames", Problem::unsupported, "FLUX trains on images: data.frames is 1");
-        out_.text_tokens = data.integer("text_tokens", {1, 512}, 512);
-        if (const io::Node* images = data.node("reference_images");
-            images != nullptr && images->list() != nullptr && !images->list()->empty())
+        out_.text_tokens = data.integer("text_tokens", {1, prompt_tokens}, prompt_tokens);
+        if (const auto images = data.integer_lists("reference_images", side, {2, 2}, {0, most_reference_images});
+            images && !images->empty())
             data.complain("reference_images", Problem::unsupported, "FLUX takes no reference images here");
         data.finish();
     }
@@ -98,10 +106,16 @@ class Reader {
     void sample(io::Fields& job) {
         if (is_job_ && job.has("sample")) config_.train.disable_sampling = false;
         io::Fields sample = job.map("sample");
-        const auto resolution = sample.integers("resolution", {64, 32768}, {2, 2}, io::Single::is_a_list);
-        const auto steps = sample.integer("steps", {1, 10000});
+        const auto resolution =
+            sample.integers("resolution", {smallest_sample, side.max}, {2, 2}, io::Single::is_a_list);
+        const auto steps = sample.integer("steps", {1, most_steps});
         const auto guidance = sample.number("guidance");
-        if (sample.integer("batch_size", {1, 1}, 1) != 1 || sample.integer("frames", {1, 1}, 1) != 1) return;
+        for (const std::string_view key : {"batch_size", "frames"}) (void)sample.integer(key, {1, 1});
+        if (config_.train.disable_sampling)
+            for (const std::string_view key : {"resolution", "steps", "guidance"})
+                if (sample.has(key))
+                    sample.complain(key, Problem::conflict,
+                                    sample.path(key) + " has no meaning where the file says disable_sampling: true");
         if ((resolution || steps || guidance) && config_.sample.samples.empty()) config_.sample.samples.emplace_back();
         for (SampleItem& item : config_.sample.samples) {
             if (resolution) item.width = resolution->front() / 16 * 16;
@@ -126,7 +140,55 @@ class Reader {
         parts.finish();
     }
 
+    /// After `quantize` and `train`.
+    void quantized_in_full(io::Fields& job, const io::Document& document, Diagnostics& complaints) const {
+        if (!config_.fine_tune || !config_.model.quantize) return;
+        const std::string why = "training quantised weights in full is not modelled";
+        constexpr std::string_view key = "config.process[0].model.quantize";
+        const io::Node* node = io::find(document.root, key);
+        if (job.has("quantize") || node == nullptr)
+            job.complain("quantize", Problem::unsupported, why);
+        else
+            complaints.push_back({Severity::error,
+                                  Problem::unsupported,
+                                  document.place_of(*node),
+                                  std::string(key),
+                                  node->spelled(),
+                                  {},
+                                  why});
+    }
+
   private:
+    /// What is trained. A job file has to say it, a trainer's own file has said it, and a setting may change it.
+    void method(io::Fields& train) {
+        const bool had_network = !config_.fine_tune;
+        const auto said = train.choice("method", methods);
+        if (said) config_.fine_tune = *said == Method::full;
+        if (!said && (is_job_ || train.has("method"))) {  // then nothing is known about the keys that hang on it
+            if (!train.has("method")) (void)train.require("method");
+            train.ignore(adapter_keys);
+        } else if (config_.fine_tune) {
+            for (const std::string_view key : adapter_keys)
+                if (train.has(key))
+                    train.complain(key, Problem::conflict,
+                                   train.path(key) + " is for adapters, and " +
+                                       (said ? "train.method is full" : "without a network the model is trained"));
+        } else {
+            adapter(train, is_job_ || !had_network);
+        }
+    }
+
+    void adapter(io::Fields& train, bool rank_is_due) {
+        if (rank_is_due && !train.has("rank")) (void)train.require("rank");
+        if (const auto rank = train.integer("rank", {1, most_rank})) config_.network.rank = *rank;
+        (void)train.number("alpha", alphas);  // of no weight in memory; the trainer takes the rank for FLUX
+        if (const auto only_blocks = train.choice("targets", targets)) config_.network.transformer_only = *only_blocks;
+        for (const std::string_view key : {"factor", "conv_rank", "adapter_dtype"})
+            if (train.has(key))
+                train.complain(key, Problem::unsupported,
+                               train.path(key) + " has no meaning with trainer ai-toolkit's LoRA");
+    }
+
     void add(io::Fields& data, std::string_view key, const std::vector<std::int64_t>& size) {
         for (std::size_t i = 0; i < 2; ++i)
             if (size[i] % divisible_by != 0 || size[i] < side.min)
@@ -142,13 +204,12 @@ class Reader {
     }
 
     /// Every dataset at this resolution, and none of them twice.
-    void at(std::int64_t resolution) {
-        std::vector<DatasetConfig> datasets;
-        for (DatasetConfig dataset : config_.datasets) {
+    void at(io::Fields& data, std::int64_t resolution) {
+        for (DatasetConfig& dataset : config_.datasets) {
             dataset.resolution = resolution;
-            if (std::find(datasets.begin(), datasets.end(), dataset) == datasets.end()) datasets.push_back(dataset);
+            dataset.resolution_at = {data.place("resolution"), data.path("resolution")};
         }
-        config_.datasets = std::move(datasets);
+        drop_repeated(config_.datasets);
     }
 
     Config& config_;
@@ -178,7 +239,7 @@ Overrides apply_overrides(const io::Document& document, const profile::Catalogue
     const io::Node nothing{io::Map{}};
     io::Fields job(document, said != nullptr ? *said : nothing, "", complaints);
     Reader reader(config, out, is_job);
-    job.ignore("trainer");
+    reader.trainer(job);
     if (is_job) (void)job.integer("vramest", {1, 1}, io::required);
     if (const auto model = job.text("model")) {
         const profile::ModelProfile* profile = catalogue.model(*model);
@@ -199,6 +260,7 @@ Overrides apply_overrides(const io::Document& document, const profile::Catalogue
     reader.sample(job);
     out.environment = read_environment(job, notes);
     out.card = read_card(job, catalogue.cards());
+    reader.quantized_in_full(job, document, complaints);
     job.finish();
     return out;
 }

@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "trainers/ai_toolkit/config.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"
+#include "trainers/ai_toolkit/heaviest.hpp"
 #include "trainers/ai_toolkit/overrides.hpp"
+#include "trainers/ai_toolkit/reading.hpp"
 #include "trainers/surroundings.hpp"
 #include "trainers/trainer.hpp"
 #include "vram/io/document.hpp"
+#include "vram/io/path.hpp"
 #include "vram/profile/catalogue.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -19,10 +23,26 @@ namespace {
 
 using job::Quantization;
 
-std::string lower(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
-    return text;
+// What is played of the sizes that a config yields: a step's play costs milliseconds and megabytes, a folder may yield
+// hundreds of buckets, and all but the heaviest leave the peak where it is.
+constexpr std::size_t most_batches = 32, most_images = 8;
+
+void note_unplayed(std::size_t count, std::string what, SaidAt at, Diagnostics& notes) {
+    if (count == 0) return;
+    notes.push_back({Severity::note,
+                     Problem::unsupported,
+                     std::move(at.place),
+                     std::move(at.key),
+                     std::to_string(count),
+                     {},
+                     std::to_string(count) + std::move(what)});
+}
+
+/// The value at a path of the one process, and its place; the file where there is none.
+SaidAt said_at(const io::Document& document, const std::string& path) {
+    std::string key = "config.process[0]." + path;
+    const io::Node* node = io::find(document.root, key);
+    return {node != nullptr ? document.place_of(*node) : Place{document.file_name, 0, 0}, std::move(key)};
 }
 
 /// Which FLUX it is. The trainer reads the config beside the weights; here the name has to say it: a repository that is
@@ -30,13 +50,7 @@ std::string lower(std::string text) {
 std::string model_of(const io::Document& document, const Config& config, const profile::Catalogue& catalogue,
                      Diagnostics& complaints, Diagnostics& notes) {
     const std::string& name = config.model.name_or_path;
-    const io::Node* node = document.root.find("config");
-    node = node != nullptr ? node->find("process") : nullptr;
-    node = node != nullptr && node->list() != nullptr && !node->list()->empty() ? node->list()->front().find("model")
-                                                                                : nullptr;
-    node = node != nullptr ? node->find("name_or_path") : nullptr;
-    const Place place = node != nullptr ? document.place_of(*node) : Place{document.file_name, 0, 0};
-    const std::string key = "config.process[0].model.name_or_path";
+    const auto [place, key] = said_at(document, "model.name_or_path");
     if (const profile::ModelProfile* profile = catalogue.model(name)) {
         if (is_modelled(*profile)) return profile->id;
         complaints.push_back({Severity::error,
@@ -140,7 +154,9 @@ job::Training training_of(const Config& config) {
         lora.dtype = Dtype::f32;                                // network.force_to(device, torch.float32)
         lora.targets = {config.network.transformer_only ? "blocks" : "all"};
         lora.names = config.network.names;
-        lora.said_at = "config.process[0].network.network_kwargs.only_if_contains";
+        // Of the targets there is always something left but for what these say.
+        lora.said_at = std::string("config.process[0].network.network_kwargs.") +
+                       (lora.names.only.empty() && !lora.names.ignore.empty() ? "ignore" : "only") + "_if_contains";
         out.method = std::move(lora);
     }
     out.optimizer = config.train.optimizer;
@@ -165,7 +181,8 @@ job::Pipeline pipeline_of(const Config& config) {
     return out;
 }
 
-job::Sampling sampling_of(const Config& config) {
+job::Sampling sampling_of(const Config& config, const io::Document& document, std::int64_t text_tokens,
+                          Diagnostics& notes) {
     job::Sampling out;
     if (config.train.disable_sampling) return out;
     // `first_sample` is rendered even where the baseline is skipped.
@@ -174,16 +191,33 @@ job::Sampling sampling_of(const Config& config) {
     std::vector<SampleItem> items = config.first_sample;
     items.insert(items.end(), config.sample.samples.begin(), config.sample.samples.end());
     bool one_multiplier = true;
+    std::set<std::pair<std::int64_t, std::int64_t>> seen;
+    std::vector<job::Batch> images;
     for (const SampleItem& item : items) {
         // FluxPipeline packs two by two.
         const job::Batch image{item.width / 16 * 16, item.height / 16 * 16, 1, 1};
-        if (std::find(out.images.begin(), out.images.end(), image) == out.images.end()) out.images.push_back(image);
+        if (seen.emplace(image.width, image.height).second) images.push_back(image);
         out.steps = std::max(out.steps, item.steps);
         out.guidance = item.guidance_scale;
         one_multiplier = one_multiplier && item.network_multiplier == items.front().network_multiplier;
     }
+    out.images = heaviest(images, most_images, text_tokens);
+    note_unplayed(images.size() - out.images.size(), " smaller sizes of samples are not played",
+                  said_at(document, "sample"), notes);
     // network.can_merge_in: not over quantised weights.
     out.merges_adapter = !config.fine_tune && !config.model.quantize && one_multiplier && !items.empty();
+    return out;
+}
+
+/// The first batch, which is played at more length, and the heaviest of the others.
+std::vector<job::Batch> dataset_batches(const Config& config, const io::Document& document, std::int64_t text_tokens,
+                                        Diagnostics& complaints, Diagnostics& notes) {
+    std::vector<job::Batch> all = batches_of(config.datasets, complaints, notes);
+    if (all.size() <= most_batches) return all;
+    std::vector<job::Batch> out{all.front()};
+    for (const job::Batch& batch : heaviest({all.begin() + 1, all.end()}, most_batches - 1, text_tokens))
+        out.push_back(batch);
+    note_unplayed(all.size() - out.size(), " smaller buckets are not played", said_at(document, "datasets"), notes);
     return out;
 }
 
@@ -205,21 +239,15 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     if (job.model.empty() && !is_job) job.model = model_of(document, config, catalogue, complaints, notes);
     job.dtype = config.train.dtype;
     if (config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
-    if (config.fine_tune && config.model.quantize)
-        complaints.push_back({Severity::error,
-                              Problem::unsupported,
-                              {document.file_name, 0, 0},
-                              "model.quantize",
-                              "true",
-                              {},
-                              "training quantised weights in full is not modelled"});
     job::Training training = training_of(config);
-    training.batches = overrides.sizes_said ? overrides.batches : batches_of(config.datasets, complaints, notes);
+    training.batches = overrides.sizes_said
+                           ? overrides.batches
+                           : dataset_batches(config, document, overrides.text_tokens, complaints, notes);
     const bool empty = training.batches.empty();
     job.work = std::move(training);
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config);
-    job.sampling = sampling_of(config);
+    job.sampling = sampling_of(config, document, overrides.text_tokens, notes);
     for (const std::string* part : {&job.pipeline.vae, &job.pipeline.text_encoders[0], &job.pipeline.text_encoders[1]})
         if (catalogue.model(*part) == nullptr)
             complaints.push_back({Severity::error,

@@ -2,8 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include "trainers/ai_toolkit/reading.hpp"
 
 namespace vram::trainers::ai_toolkit {
+namespace {
+
+constexpr std::array<std::string_view, 7> negative_words{"false", "no", "off", "n", "f", "0", "none"};
+constexpr std::array<std::string_view, 6> positive_words{"true", "yes", "on", "y", "t", "1"};
+constexpr std::array<std::string_view, 6> flag_words{"true", "false", "yes", "no", "on", "off"};
+
+bool holds(std::span<const std::string_view> words, std::string_view word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+}  // namespace
 
 bool truthy(const io::Node& node) {
     switch (node.kind()) {
@@ -18,25 +32,44 @@ bool truthy(const io::Node& node) {
     return false;
 }
 
-Section::Section(const io::Document& document, const io::Node& node, std::string path, std::string_view table,
-                 bool modelled, Diagnostics& complaints)
-    : fields(document, node, std::move(path), complaints),
-      keys_(keys_of(table)),
-      table_(table),
-      modelled_(modelled),
-      complaints_(complaints) {}
+void Reading::complain_at(const io::Node& node, std::string key, Problem problem, std::string text,
+                          std::string nearest) {
+    complaints.push_back({Severity::error, problem, document.place_of(node), std::move(key), node.spelled(),
+                          std::move(nearest), std::move(text)});
+}
+
+bool Reading::gives_up(const io::Node& item, const std::string& key) {
+    constexpr std::size_t most_complaints = 1000;  // beyond what anybody reads; each takes time to find
+    if (complaints.size() < most_complaints) return false;
+    complain_at(item, key, Problem::out_of_range,
+                "after " + std::to_string(complaints.size()) + " complaints the rest of the list is not read");
+    return true;
+}
+
+Section::Section(Reading& shared, io::Fields own, SectionId id) : fields(std::move(own)), reading(shared), id_(id) {}
+
+Section Section::section(std::string_view key, SectionId id) {
+    return {reading, fields.map(key, io::Nulls::are_absent), id};
+}
+
+Section Section::item(const io::Node& node, std::string path, SectionId id) const {
+    return {reading, io::Fields(reading.document, node, std::move(path), reading.complaints), id};
+}
 
 bool Section::flag(std::string_view key, bool fallback) {
     const io::Node* node = fields.node(key);
     if (node == nullptr) return fallback;
-    constexpr std::array<std::string_view, 5> negative{"false", "no", "off", "0", "none"};
-    if (const std::string* text = node->text()) {
-        std::string lower = *text;
-        std::transform(lower.begin(), lower.end(), lower.begin(),
-                       [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
-        if (std::find(negative.begin(), negative.end(), lower) != negative.end())
+    if (node->is(io::Kind::list) || node->is(io::Kind::map))
+        fields.complain(key, Problem::wrong_type, fields.path(key) + " must be true or false, not " + node->spelled());
+    if (const std::string* text = node->text(); text != nullptr && !text->empty()) {
+        const std::string word = lower(*text);
+        if (holds(negative_words, word))
             fields.complain(key, Problem::wrong_type, fields.path(key) + " is a text, which the trainer takes as true",
                             "false", Severity::warning);
+        else if (!holds(positive_words, word))
+            fields.complain(key, Problem::bad_value,
+                            fields.path(key) + " must be true or false; the trainer takes any text as true",
+                            nearest(word, flag_words));
     }
     return truthy(*node);
 }
@@ -57,32 +90,49 @@ std::vector<std::string> Section::parts(std::string_view key) {
 }
 
 void Section::refuse(std::string_view key, std::string why) {
-    if (!modelled_) return;
+    if (!reading.modelled) return;
     fields.complain(key, Problem::unsupported, fields.path(key) + " is not modelled: " + std::move(why));
 }
 
-void Section::finish() {
-    for (const Key& key : keys_) {
+void Section::finish_known() {
+    for (const Key& key : keys_of(id_)) {
         const io::Node* node = fields.node(key.name);
-        if (node == nullptr || !modelled_ || !truthy(*node)) continue;
-        if (key.means == Means::unsupported) refuse(key.name, std::string(key.why));
-        if (key.means == Means::small)
-            fields.complain(key.name, Problem::unsupported,
-                            fields.path(key.name) + " is not played; it costs at most the size of a few latents", {},
-                            Severity::note);
+        if (node == nullptr) continue;
+        switch (key.means) {
+            case Means::nothing:
+            case Means::memory: break;
+            case Means::map:
+                if (!node->is(io::Kind::null)) static_cast<void>(fields.map(key.name));
+                break;
+            case Means::unsupported:
+                if (truthy(*node)) refuse(key.name, std::string(key.why));
+                break;
+            case Means::small:
+                if (truthy(*node) && reading.modelled)
+                    fields.complain(
+                        key.name, Problem::unsupported,
+                        fields.path(key.name) + " is not played; it costs at most the size of a few latents", {},
+                        Severity::note);
+                break;
+        }
     }
-    const std::size_t before = complaints_.size();
+}
+
+void Section::finish() {
+    finish_known();
+    const std::span<const Key> keys = keys_of(id_);
+    const std::size_t before = reading.complaints.size();
     fields.finish(Severity::warning);
-    for (std::size_t i = before; i < complaints_.size(); ++i) {
-        Diagnostic& complaint = complaints_[i];
+    for (std::size_t i = before; i < reading.complaints.size(); ++i) {
+        Diagnostic& complaint = reading.complaints[i];
         if (complaint.problem != Problem::unknown_key) continue;
         const std::string key = complaint.key.substr(complaint.key.rfind('.') + 1);
         const auto meant =
-            std::find_if(keys_.begin(), keys_.end(), [&](const Key& known) { return known.name == complaint.nearest; });
-        if (meant != keys_.end() && (meant->means == Means::memory || meant->means == Means::unsupported)) {
+            std::find_if(keys.begin(), keys.end(), [&](const Key& known) { return known.name == complaint.nearest; });
+        if (meant != keys.end() && (meant->means == Means::memory || meant->means == Means::unsupported)) {
             complaint.severity = Severity::error;
             complaint.text += ", which the trainer ignores";
-        } else if (const std::string_view home = home_of(key, table_); !home.empty() && complaint.nearest.empty()) {
+        } else if (const std::string_view home = home_of(key, id_); !home.empty() && complaint.nearest.empty()) {
             complaint.nearest = std::string(home) + "." + key;
             complaint.text += ", which the trainer ignores here";
         }

@@ -75,6 +75,14 @@ TEST_CASE("ai-toolkit: a value is read as Python reads it") {
                   [](C x) { return !x.train.gradient_checkpointing; }},
              Case{"null of the process is no key", head + "      network: null\n" + datasets + model,
                   [](C x) { return x.fine_tune; }},
+             Case{"a quoted word for yes is one", with("skip_first_sample: 'True'"),
+                  [](C x) { return x.train.skip_first_sample; }},
+             Case{"an empty text is none", with("gradient_checkpointing: ''"),
+                  [](C x) { return !x.train.gradient_checkpointing; }},
+             Case{"YAML's own words are booleans", with("gradient_checkpointing: off"),
+                  [](C x) { return !x.train.gradient_checkpointing; }},
+             Case{"null stands for no map", with("ema_config: null, optimizer_params: null"),
+                  [](C x) { return !x.train.ema; }},
              Case{"a number is a flag", with("skip_first_sample: 1"), [](C x) { return x.train.skip_first_sample; }},
              Case{"quantize_te follows quantize",
                   head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true}\n",
@@ -171,7 +179,81 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
                   "config.process[0].train.batch_size", 8},
              Case{"a dtype of nobody", with("dtype: bf8"), Problem::bad_value, "config.process[0].train.dtype", 8},
              Case{"no datasets", head + model, Problem::missing_key, "config.process[0].datasets", 5},
-             Case{"no model", head + datasets, Problem::missing_key, "config.process[0].model.name_or_path", 0},
+             Case{"no model", head + datasets, Problem::missing_key, "config.process[0].model.name_or_path", 5},
+             Case{"a model that is null", head + datasets + "      model: null\n", Problem::missing_key,
+                  "config.process[0].model.name_or_path", 5},
+             Case{"a model that is no map", head + datasets + "      model: flux\n", Problem::wrong_type,
+                  "config.process[0].model", 7},
+             Case{"an architecture that is a flag", head + datasets + "      model: {name_or_path: a, arch: true}\n",
+                  Problem::wrong_type, "config.process[0].model.arch", 7},
+             Case{"or a list", head + datasets + "      model: {name_or_path: a,\n              arch: []}\n",
+                  Problem::wrong_type, "config.process[0].model.arch", 8},
+             Case{"datasets that are no list", head + model + "      datasets: true\n", Problem::wrong_type,
+                  "config.process[0].datasets", 7},
+             Case{"or an empty one", head + model + "      datasets: []\n", Problem::missing_key,
+                  "config.process[0].datasets", 7},
+             Case{"a dataset that is no map", head + model + "      datasets: [images]\n", Problem::wrong_type,
+                  "config.process[0].datasets[0]", 7},
+             Case{"a process that is no map", "job: extension\nconfig: {name: a, process: [5]}\n", Problem::wrong_type,
+                  "config.process[0]", 2},
+             Case{"processes that are no list", "job: extension\nconfig: {name: a, process: x}\n", Problem::wrong_type,
+                  "config.process", 2},
+             Case{"a type that is a number", "job: extension\nconfig: {name: a, process: [{type: 5}]}\n",
+                  Problem::wrong_type, "config.process[0].type", 2},
+             Case{"a network that is no map", head + "      network: lora\n" + datasets + model, Problem::wrong_type,
+                  "config.process[0].network", 6},
+             Case{"a train that is no map", head + datasets + model + "      train: true\n", Problem::wrong_type,
+                  "config.process[0].train", 8},
+             Case{"network_kwargs that are a flag", head + "      network: {network_kwargs: true}\n" + datasets + model,
+                  Problem::wrong_type, "config.process[0].network.network_kwargs", 6},
+             Case{"or a list", head + "      network: {network_kwargs: [1]}\n" + datasets + model, Problem::wrong_type,
+                  "config.process[0].network.network_kwargs", 6},
+             Case{"an ema_config that is a flag", with("ema_config: true"), Problem::wrong_type,
+                  "config.process[0].train.ema_config", 8},
+             Case{"false too: the trainer asks it for use_ema", with("ema_config: false"), Problem::wrong_type,
+                  "config.process[0].train.ema_config", 8},
+             Case{"optimizer_params that are a text", with("optimizer_params: x"), Problem::wrong_type,
+                  "config.process[0].train.optimizer_params", 8},
+             Case{"options of the schedule that are a number", with("lr_scheduler_params: 5"), Problem::wrong_type,
+                  "config.process[0].train.lr_scheduler_params", 8},
+             Case{"save that is no map", head + datasets + model + "      save: yes\n", Problem::wrong_type,
+                  "config.process[0].save", 8},
+             Case{"a sample that is no map", head + datasets + model + "      sample: a cat\n", Problem::wrong_type,
+                  "config.process[0].sample", 8},
+             Case{"a prompt in the place of a list", head + datasets + model + "      sample: {prompts: a cat}\n",
+                  Problem::wrong_type, "config.process[0].sample.prompts", 8},
+             Case{"a number there", head + datasets + model + "      sample: {prompts: 4}\n", Problem::wrong_type,
+                  "config.process[0].sample.prompts", 8},
+             Case{"a map there", head + datasets + model + "      sample: {prompts: {a: b}}\n", Problem::wrong_type,
+                  "config.process[0].sample.prompts", 8},
+             Case{"samples that are no list", head + datasets + model + "      sample: {samples: a, prompts: [b]}\n",
+                  Problem::wrong_type, "config.process[0].sample.samples", 8},
+             Case{"a prompt that is a number", head + datasets + model + "      sample: {prompts: [a, 5]}\n",
+                  Problem::wrong_type, "config.process[0].sample.prompts[1]", 8},
+             Case{"in a sample too", head + datasets + model + "      sample: {samples: [{prompt: [a]}]}\n",
+                  Problem::wrong_type, "config.process[0].sample.samples[0].prompt", 8},
+             Case{"a flag beyond 63 bits",
+                  head + datasets + model + "      sample: {prompts: [p --w 99999999999999999999]}\n",
+                  Problem::out_of_range, "config.process[0].sample.prompts[0]", 8},
+             Case{"steps too", head + datasets + model + "      sample: {prompts: [p --s 99999999999999999999]}\n",
+                  Problem::out_of_range, "config.process[0].sample.prompts[0]", 8},
+             Case{"more steps than a sampler takes",
+                  head + datasets + model + "      sample: {prompts: [p --s 10001]}\n", Problem::out_of_range,
+                  "config.process[0].sample.prompts[0]", 8},
+             Case{"a flag beyond a double", head + datasets + model + "      sample: {prompts: [p --l 1e999]}\n",
+                  Problem::out_of_range, "config.process[0].sample.prompts[0]", 8},
+             Case{"one that is not finite", head + datasets + model + "      sample: {prompts: [p --cfg inf]}\n",
+                  Problem::out_of_range, "config.process[0].sample.prompts[0]", 8},
+             Case{"one that is no number", head + datasets + model + "      sample: {prompts: [p --w wide --h 1x]}\n",
+                  Problem::bad_value, "config.process[0].sample.prompts[0]", 8},
+             Case{"a flag that is no word for yes or no", with("gradient_checkpointing: fales"), Problem::bad_value,
+                  "config.process[0].train.gradient_checkpointing", 8},
+             Case{"a flag that is a list", with("gradient_checkpointing: [false]"), Problem::wrong_type,
+                  "config.process[0].train.gradient_checkpointing", 8},
+             Case{"a folder with a NUL", head + model + "      datasets: [{folder_path: \"a\\0b\"}]\n",
+                  Problem::bad_value, "config.process[0].datasets[0].folder_path", 7},
+             Case{"a model with a NUL", head + datasets + "      model: {arch: flux, name_or_path: \"a\\0b\"}\n",
+                  Problem::bad_value, "config.process[0].model.name_or_path", 7},
              Case{"another job", "job: extract\nconfig: {name: a, process: [{type: locon}]}\n", Problem::unsupported,
                   "job", 1},
              Case{"another process", "job: extension\nconfig: {name: a, process: [{type: concept_slider}]}\n",
@@ -186,6 +268,9 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
         CHECK(out.config.error().front().key == c.key);
         CHECK(out.config.error().front().place.line == c.line);
     }
+    const Read junk = read(with("cache_text_embeddings: fales"));
+    REQUIRE_FALSE(junk.config);
+    CHECK(junk.config.error().front().nearest == "false");
     const Read many = read(with("batch_size: 0, optimizer: lion, do_cfg: true, gradient_checkpointin: false"));
     REQUIRE_FALSE(many.config);
     CHECK(many.config.error().size() == 4);
@@ -213,6 +298,11 @@ TEST_CASE("ai-toolkit: what the trainer ignores is a warning, what is too small 
                   "train.gradient_checkpointing"},
              Case{"a text is true", with("disable_sampling: 'false'"), Severity::warning, Problem::wrong_type,
                   "config.process[0].train.disable_sampling", "false"},
+             Case{"in any case", with("disable_sampling: 'Off'"), Severity::warning, Problem::wrong_type,
+                  "config.process[0].train.disable_sampling", "false"},
+             Case{"a multiplier that is no number is 1",
+                  head + datasets + flowmatch + model + "      sample: {network_multiplier: x}\n", Severity::warning,
+                  Problem::bad_value, "config.process[0].sample.network_multiplier", ""},
              Case{"the older accumulation", with("gradient_accumulation_steps: 4"), Severity::warning,
                   Problem::unsupported, "config.process[0].train.gradient_accumulation_steps", "gradient_accumulation"},
              Case{"a latent or two", with("noise_offset: 0.1"), Severity::note, Problem::unsupported,
@@ -228,6 +318,51 @@ TEST_CASE("ai-toolkit: what the trainer ignores is a warning, what is too small 
         CHECK(out.notes[0].nearest == c.nearest);
     }
     CHECK(read(with("noise_offset: 0.0, do_cfg: false, validation_config: null")).notes.empty());
+}
+
+TEST_CASE("ai-toolkit: what grows with a file has a bound") {
+    const auto first = [](const std::string& text) {
+        const Read out = read(text);
+        REQUIRE_FALSE(out.config);
+        CHECK(out.config.error().size() == 1);
+        return out.config.error().front();
+    };
+    const auto folder = [](const std::string& name, const std::string& path) {
+        return "job: extension\nconfig:\n  name: " + name + "\n  process:\n    - type: sd_trainer\n" + model +
+               "      datasets: [{folder_path: '" + path + "'}]\n";
+    };
+    std::string tags;
+    for (int i = 0; i < 41; ++i) tags += "[name]";
+    CHECK(good(folder(std::string(99, 'x'), tags)).datasets[0].folder == std::string(99 * 41, 'x'));
+    Diagnostic complaint = first(folder(std::string(100, 'x'), tags));  // 4100 bytes
+    CHECK(complaint.problem == Problem::out_of_range);
+    CHECK(complaint.key == "config.process[0].datasets[0].folder_path");
+    CHECK(complaint.place.line == 7);
+    complaint = first(folder(std::string(30'000, 'x'), "images"));
+    CHECK(complaint.problem == Problem::out_of_range);
+    CHECK(complaint.key == "config.name");
+    CHECK(complaint.place.line == 3);
+    CHECK(good(folder("'[name]'", "a[name]b[name")).datasets[0].folder == "a[name]b[name");
+
+    std::string resolutions = "512";
+    for (int i = 1; i < 6000; ++i) resolutions += ",512";
+    const std::string dataset = "{folder_path: a, resolution: [" + resolutions + "]}";
+    CHECK(good(head + model + "      datasets: [" + dataset + "]\n").datasets.size() == 1);  // each yields the same
+    complaint = first(head + model + "      datasets: [" + dataset + ", " + dataset + ", " + dataset + "]\n");
+    CHECK(complaint.problem == Problem::out_of_range);
+    CHECK(complaint.key == "config.process[0].datasets[1].resolution");
+    std::string many = "{folder_path: a}";
+    for (int i = 1; i <= 10'000; ++i) many += ",{folder_path: a}";
+    complaint = first(head + model + "      datasets: [" + many + "]\n");
+    CHECK(complaint.problem == Problem::out_of_range);
+    CHECK(complaint.key == "config.process[0].datasets");
+
+    std::string prompts;
+    for (int i = 0; i < 5000; ++i) prompts += "a --w x,";
+    const Read out = read(head + datasets + flowmatch + model + "      sample: {prompts: [" + prompts + "]}\n");
+    REQUIRE_FALSE(out.config);
+    CHECK(out.config.error().size() == 1001);
+    CHECK(out.config.error().back().key == "config.process[0].sample.prompts[1000]");
 }
 
 TEST_CASE("ai-toolkit: JSON is read like YAML, and knows itself") {

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "unit/io/image_bytes.hpp"
@@ -16,7 +18,8 @@ namespace {
 
 DatasetConfig at(const std::string& folder, std::int64_t resolution) {
     DatasetConfig dataset;
-    dataset.key = "config.process[0].datasets[0]";
+    dataset.folder_at.key = "config.process[0].datasets[0].folder_path";
+    dataset.resolution_at = {{"job.yaml", 7, 3}, "config.process[0].datasets[0].resolution[1]"};
     dataset.folder = folder;
     dataset.resolution = resolution;
     return dataset;
@@ -85,4 +88,19 @@ TEST_CASE("ai-toolkit: a folder without a readable image is an error, an unreada
     REQUIRE(complaints.size() == 1);
     CHECK(complaints[0].problem == Problem::out_of_range);
     CHECK(complaints[0].nearest == "1008");
+    CHECK(complaints[0].key == "config.process[0].datasets[0].resolution[1]");
+    CHECK(complaints[0].place.line == 7);
+}
+
+TEST_CASE("ai-toolkit: of many missing folders some are named and the rest counted") {
+    std::vector<DatasetConfig> datasets;
+    for (std::int64_t i = 0; i < 40; ++i) datasets.push_back(at("/no/such/folder/" + std::to_string(i), 512));
+    Diagnostics complaints, notes;
+    CHECK(batches_of(datasets, complaints, notes) == Batches{{512, 512, 1, 1}});
+    REQUIRE(notes.size() == 33);
+    CHECK(notes.back().text.starts_with("8 more datasets"));
+    datasets = {at("a", 512), at("b", 512), at("a", 512), at("a", 768)};
+    drop_repeated(datasets);
+    REQUIRE(datasets.size() == 3);
+    CHECK(datasets[2].resolution == 768);
 }

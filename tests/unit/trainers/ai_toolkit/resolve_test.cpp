@@ -154,7 +154,23 @@ TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
              Case{{{"model", "flux1_def"}}, Problem::unknown_model, "model", "flux1_dev"},
              Case{{{"model", "sdxl"}}, Problem::unsupported, "model", ""},
              Case{{{"model", "flux1_kontext"}}, Problem::unsupported, "model", ""},
-             Case{{{"train.method", "full"}}, Problem::unsupported, "model.quantize", ""},
+             Case{{{"train.method", "full"}}, Problem::unsupported, "config.process[0].model.quantize", ""},
+             Case{{{"train.method", "full"}, {"quantize", "quanto_qfloat8"}}, Problem::unsupported, "quantize", ""},
+             Case{{{"train.method", "full"}, {"quantize", "none"}, {"train.rank", "64"}},
+                  Problem::conflict,
+                  "train.rank",
+                  ""},
+             Case{{{"train.method", "ful"}}, Problem::bad_value, "train.method", "full"},
+             Case{{{"train.alpha", "x"}}, Problem::wrong_type, "train.alpha", ""},
+             Case{{{"train.alpha", "-1"}}, Problem::out_of_range, "train.alpha", ""},
+             Case{{{"trainer", "garbage"}}, Problem::unknown_trainer, "trainer", ""},
+             Case{{{"trainer", "ai-tolkit"}}, Problem::unknown_trainer, "trainer", "ai-toolkit"},
+             Case{{{"trainer", "torch"}}, Problem::conflict, "trainer", ""},
+             Case{{{"trainer", "5"}}, Problem::wrong_type, "trainer", ""},
+             Case{{{"data.reference_images", "5"}}, Problem::wrong_type, "data.reference_images", ""},
+             Case{{{"data.reference_images", "[[1024, 1024]]"}}, Problem::unsupported, "data.reference_images", ""},
+             Case{{{"sample.batch_size", "2"}}, Problem::out_of_range, "sample.batch_size", ""},
+             Case{{{"sample.resolutoin", "512"}}, Problem::unknown_key, "sample.resolutoin", "resolution"},
              Case{{{"train.autocast", "bf16"}}, Problem::unsupported, "train.autocast", ""},
          }) {
         CAPTURE(c.key);
@@ -165,6 +181,88 @@ TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
         CHECK(out.job.error().front().key == c.key);
         CHECK(out.job.error().front().nearest == c.nearest);
     }
+}
+
+TEST_CASE("ai-toolkit: settings of an adapter are for one") {
+    const std::string full =
+        replaced(replaced(text, "      network: {type: lora, linear: 16}\n", ""), ", quantize: true", "");
+    struct Case {
+        Settings settings;
+        Problem problem;
+        const char* key;
+    };
+    for (const Case& c : {
+             Case{{{"train.rank", "64"}}, Problem::conflict, "train.rank"},
+             Case{{{"train.targets", "all"}}, Problem::conflict, "train.targets"},
+             Case{{{"train.method", "lora"}}, Problem::missing_key, "train.rank"},
+         }) {
+        CAPTURE(c.key);
+        const Resolved out = resolve(full, c.settings);
+        REQUIRE_FALSE(out.job);
+        CHECK(out.job.error().size() == 1);
+        CHECK(out.job.error().front().problem == c.problem);
+        CHECK(out.job.error().front().key == c.key);
+    }
+    const job::Job job = good(full, {{"train.method", "lora"}, {"train.rank", "8"}, {"trainer", "ai-toolkit"}});
+    CHECK(std::get<job::Lora>(training(job).method).rank == 8);
+    CHECK_FALSE(
+        resolve(replaced(full, "dtype: bf16", "dtype: bf16, disable_sampling: true"), {{"sample.resolution", "512"}})
+            .job);
+}
+
+TEST_CASE("ai-toolkit: complaints about the file point into it") {
+    struct Case {
+        const char* why;
+        std::string text;
+        Problem problem;
+        const char* key;
+        std::int32_t line;
+    };
+    for (const Case& c : {
+             Case{"quantised in full", replaced(text, "      network: {type: lora, linear: 16}\n", ""),
+                  Problem::unsupported, "config.process[0].model.quantize", 8},
+             Case{"a crop that FLUX cannot pack",
+                  replaced(text, "[512, 1024]", "[512,\n        1000], square_crop: true"), Problem::out_of_range,
+                  "config.process[0].datasets[0].resolution[1]", 8},
+         }) {
+        CAPTURE(c.why);
+        const Resolved out = resolve(c.text);
+        REQUIRE_FALSE(out.job);
+        CHECK(out.job.error().size() == 1);
+        CHECK(out.job.error().front().problem == c.problem);
+        CHECK(out.job.error().front().key == c.key);
+        CHECK(out.job.error().front().place.line == c.line);
+    }
+    const auto said_at = [](const std::string& kwargs) {
+        const std::string network = "linear: 16, network_kwargs: {" + kwargs + "}";
+        return std::get<job::Lora>(training(good(replaced(text, "linear: 16", network))).method).said_at;
+    };
+    const std::string kwargs = "config.process[0].network.network_kwargs.";
+    CHECK(said_at("only_if_contains: [x]") == kwargs + "only_if_contains");
+    CHECK(said_at("ignore_if_contains: [x]") == kwargs + "ignore_if_contains");
+    CHECK(said_at("ignore_if_contains: [x], only_if_contains: [y]") == kwargs + "only_if_contains");
+}
+
+TEST_CASE("ai-toolkit: of many sizes the heaviest are played, and a note counts the rest") {
+    std::string resolutions = "512";
+    for (int i = 1; i < 100; ++i) resolutions += ", " + std::to_string(512 + 32 * (100 - i));
+    std::string prompts = "a";
+    for (int i = 1; i < 20; ++i) prompts += ", a --w " + std::to_string(1024 - 16 * i);
+    const Resolved out = resolve(replaced(replaced(text, "512, 1024", resolutions), "a, b, c --w 520", prompts));
+    REQUIRE(out.job);
+    const std::vector<job::Batch>& batches = training(*out.job).batches;
+    REQUIRE(batches.size() == 32);
+    CHECK(batches[0] == job::Batch{512, 512, 1, 1});  // the first, which is not among the heaviest
+    CHECK(batches[1] == job::Batch{3680, 3680, 1, 1});
+    CHECK(batches[31] == job::Batch{2720, 2720, 1, 1});
+    REQUIRE(out.job->sampling.images.size() == 8);
+    CHECK(out.job->sampling.images[0] == job::Batch{1024, 768, 1, 1});
+    CHECK(out.job->sampling.images[7] == job::Batch{912, 768, 1, 1});
+    std::vector<std::string> told;
+    for (const Diagnostic& note : out.notes)
+        if (note.problem == Problem::unsupported) told.push_back(note.text);
+    CHECK(told ==
+          std::vector<std::string>{"68 smaller buckets are not played", "12 smaller sizes of samples are not played"});
 }
 
 TEST_CASE("ai-toolkit: a job file may ask for its loop") {
@@ -190,6 +288,8 @@ TEST_CASE("ai-toolkit: a job file may ask for its loop") {
                           Case{"train: {method: lora}\n", "train.rank", Problem::missing_key},
                           Case{"train: {method: lora, rank: 8, rnak: 4}\n", "train.rnak", Problem::unknown_key},
                           Case{"train: {method: full}\ntrain: {method: full}\n", "train", Problem::duplicate_key},
+                          Case{"train: {method: full, rank: 8}\n", "train.rank", Problem::conflict},
+                          Case{"train: {method: full}\nquantize: quanto_qfloat8\n", "quantize", Problem::unsupported},
                           Case{"train: {method: full}\ndatasets: []\n", "datasets", Problem::unknown_key}}) {
         CAPTURE(c.key);
         const Resolved out = resolve(head + c.rest);

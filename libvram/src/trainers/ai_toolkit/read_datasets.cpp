@@ -1,0 +1,149 @@
+#include <optional>
+#include <utility>
+
+#include "trainers/ai_toolkit/dataset.hpp"
+#include "trainers/ai_toolkit/reading.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+using io::Node;
+
+/// `dataset_path` wins over the older `folder_path`.
+void read_folder(Section& section, DatasetConfig& out) {
+    static_cast<void>(section.value("folder_path"));
+    bool said = false;
+    for (const std::string_view key : {"dataset_path", "folder_path"}) {
+        if (said || section.value(key) == nullptr) continue;
+        const std::string text = section.fields.text(key, "");
+        said = !text.empty();
+        out.folder = path_of(section, key, text);
+        out.folder_at = {section.fields.place(key), section.fields.path(key)};
+    }
+    if (!said && section.reading.modelled)
+        section.fields.complain("folder_path", Problem::missing_key,
+                                section.fields.path("folder_path") + " is missing");
+}
+
+/// Where its latents and pixels come from.
+void read_caching(Section& section, DatasetConfig& out) {
+    // Augmented pixels cannot come from a cache: config_modules.py, DatasetConfig.
+    bool augmented = false;
+    for (const std::string_view key : {"augments", "augmentations"})
+        if (const Node* node = section.value(key); node != nullptr && truthy(*node)) augmented = true;
+    const bool in_memory = section.flag("cache_latents", false), on_disk = section.flag("cache_latents_to_disk", false);
+    out.cache_latents = !augmented && (in_memory || on_disk);
+    const bool along = section.flag("load_image_when_caching_latents", false),
+               tensors = section.flag("cache_tensors_to_disk", false);
+    out.loads_pixels = along || tensors;
+}
+
+struct Resolution {
+    std::int64_t value;
+    SaidAt at;
+};
+/// One number, or a list: then there is a dataset for each.
+std::vector<Resolution> read_resolutions(Section& section) {
+    const std::string path = section.fields.path("resolution");
+    const Node* node = section.fields.node("resolution");
+    if (node == nullptr) return {{512, {section.fields.place(), path}}};
+    const auto values = section.fields.integers("resolution", {.min = 1, .max = most_side},
+                                                {.min = 1, .max = most_datasets}, io::Single::is_a_list);
+    std::vector<Resolution> out;
+    for (std::size_t i = 0; values && i < values->size(); ++i) {
+        const bool in_list = node->list() != nullptr;
+        out.push_back({(*values)[i],
+                       {section.reading.document.place_of(in_list ? (*node->list())[i] : *node),
+                        in_list ? path + "[" + std::to_string(i) + "]" : path}});
+    }
+    return out;
+}
+
+class DatasetsReader {
+  public:
+    explicit DatasetsReader(Config& config) : config_(config) {}
+
+    void read(Section& section) {
+        DatasetConfig out;
+        read_folder(section, out);
+        out.batch_size = config_.train.batch_size;
+        if (section.value("batch_size") != nullptr)
+            out.batch_size = section.fields.integer("batch_size", {.min = 1, .max = most_items}, 1);
+        out.scale = section.fields.number("scale", {.min = 1e-6, .max = 1e6}, 1.0);
+        out.square_crop = section.flag("square_crop", false);
+        if (!section.flag("buckets", true)) section.refuse("buckets", "without buckets each image has its own size");
+        if (section.fields.integer("num_frames", {.min = 1}, 1) > 1)
+            section.refuse("num_frames", "FLUX trains on images");
+        if (const std::string type = section.fields.text("type", "image"); type != "image")
+            section.refuse("type", "only images are");
+        read_caching(section, out);
+        caching_ += section.flag("cache_text_embeddings", false) ? 1 : 0;
+        add(section, out);
+        section.finish();
+    }
+
+    /// How many cache text embeddings.
+    [[nodiscard]] std::int64_t caching() const noexcept { return caching_; }
+
+  private:
+    void add(Section& section, DatasetConfig& dataset) {
+        std::vector<Resolution> resolutions = read_resolutions(section);
+        const std::int64_t before = entries_;
+        entries_ += static_cast<std::int64_t>(resolutions.size());
+        if (entries_ > most_datasets) {
+            if (before <= most_datasets)  // once
+                section.fields.complain(
+                    "resolution", Problem::out_of_range,
+                    "with each of its resolutions a dataset, there are more than " + std::to_string(most_datasets));
+            return;
+        }
+        for (Resolution& resolution : resolutions) {
+            dataset.resolution = resolution.value;
+            dataset.resolution_at = std::move(resolution.at);
+            config_.datasets.push_back(dataset);
+        }
+    }
+
+    Config& config_;
+    std::int64_t caching_ = 0, entries_ = 0;
+};
+
+}  // namespace
+
+void read_datasets(Section& process, Config& config) {
+    const Node* node = process.value("datasets");
+    const io::List* list = node != nullptr ? node->list() : nullptr;
+    const std::string path = process.fields.path("datasets");
+    if (node != nullptr && list == nullptr) {
+        process.reading.complain_at(*node, path, Problem::wrong_type,
+                                    path + " must be a list of datasets, not " + node->spelled());
+        return;
+    }
+    if (list == nullptr || list->empty()) {
+        if (process.reading.modelled)
+            process.fields.complain("datasets", Problem::missing_key, path + " must be a list of datasets");
+        return;
+    }
+    if (list->size() > static_cast<std::size_t>(most_datasets)) {
+        process.fields.complain("datasets", Problem::out_of_range,
+                                path + " must hold at most " + std::to_string(most_datasets) + " datasets, not " +
+                                    std::to_string(list->size()));
+        return;
+    }
+    DatasetsReader reader(config);
+    for (std::size_t i = 0; i < list->size(); ++i) {
+        const std::string item = path + "[" + std::to_string(i) + "]";
+        if (process.reading.gives_up((*list)[i], item)) return;
+        Section section = process.item((*list)[i], item, SectionId::dataset);
+        if (!section.fields.is_absent()) reader.read(section);
+    }
+    drop_repeated(config.datasets);
+    if (config.train.cache_text_embeddings) return;
+    if (reader.caching() == static_cast<std::int64_t>(list->size()))
+        config.train.cache_text_embeddings = true;
+    else if (reader.caching() > 0)
+        process.fields.complain("datasets", Problem::conflict,
+                                "the trainer refuses cache_text_embeddings in some datasets and not in all");
+}
+
+}  // namespace vram::trainers::ai_toolkit

@@ -1,0 +1,105 @@
+#include <array>
+#include <utility>
+
+#include "trainers/ai_toolkit/reading.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+using io::Node;
+
+/// What the architecture was called before `arch`. Source: config_modules.py, ModelConfig.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> arch_flags{{
+    {"is_v2", "sd2"},
+    {"is_v3", "sd3"},
+    {"is_xl", "sdxl"},
+    {"is_pixart", "pixart"},
+    {"is_pixart_sigma", "pixart_sigma"},
+    {"is_auraflow", "auraflow"},
+    {"is_flux", "flux"},
+    {"is_lumina2", "lumina2"},
+    {"is_vega", "vega"},
+    {"is_ssd", "ssd"},
+}};
+
+struct Arch {
+    std::string name;
+    std::string_view said_by;  // a key of `model`
+};
+
+Arch arch_of(const Node& model) {
+    if (const Node* node = model.find("arch"); node != nullptr && node->text() != nullptr)
+        return {node->text()->substr(0, node->text()->find(':')), "arch"};
+    for (const auto& [flag, name] : arch_flags)
+        if (const Node* value = model.find(flag); value != nullptr && truthy(*value)) return {std::string(name), flag};
+    return {"sd1", "name_or_path"};
+}
+
+void read_qtype(Section& model, bool quantizes) {
+    // FLUX quantises both parts by `qtype`; `qtype_te` is not asked. Source: stable_diffusion_model.py, load_model.
+    static_cast<void>(model.value("qtype_te"));
+    const Node* node = model.value("qtype");
+    if (!quantizes) return;
+    const std::string type = node != nullptr ? model.fields.word("qtype", "qfloat8") : "qfloat8";
+    if (model.is_null("qtype"))
+        model.refuse("qtype", "quantize needs one");
+    else if (type != "qfloat8" && type != "qfloat8_e4m3fn")
+        model.refuse("qtype", "of the ways to quantise only qfloat8 is");
+}
+
+void read_attn_masking(Section& model) {
+    if (!model.flag("attn_masking", false)) return;
+    if (const Node* flag = model.value("is_flux"); flag != nullptr && truthy(*flag))
+        model.fields.complain("attn_masking", Problem::unsupported,
+                              "attn_masking is not played; it costs at most the size of a few prompts", {},
+                              Severity::note);
+    else if (model.reading.modelled)
+        model.fields.complain("attn_masking", Problem::conflict,
+                              "the trainer refuses attn_masking without is_flux: true");
+}
+
+}  // namespace
+
+void read_arch(Section& process, Config& config) {
+    const Node* model = process.value("model");
+    if (model == nullptr || !model->is(io::Kind::map)) return;
+    Reading& reading = process.reading;
+    const std::string path = process.fields.path("model");
+    if (const Node* node = model->find("arch");
+        node != nullptr && !node->is(io::Kind::null) && node->text() == nullptr) {
+        reading.complain_at(*node, path + ".arch", Problem::wrong_type,
+                            path + ".arch must be a text, not " + node->spelled());
+        reading.modelled = false;
+        return;
+    }
+    const Arch arch = arch_of(*model);
+    config.model.arch = arch.name;
+    if (arch.name == "flux" || arch.name == "flex1" || !reading.modelled) return;
+    reading.modelled = false;
+    const std::string key = path + "." + std::string(arch.said_by);
+    const std::string text = "the architecture " + arch.name + " is not modelled yet; flux and flex1 are";
+    if (const Node* said = model->find(arch.said_by))
+        reading.complain_at(*said, key, Problem::unsupported, text);
+    else
+        reading.complaints.push_back(
+            {Severity::error, Problem::unsupported, reading.document.place_of(*model), key, {}, {}, text});
+}
+
+void read_model(Section& process, Config& config) {
+    Section model = process.section("model", SectionId::model);
+    ModelConfig& out = config.model;
+    const bool is_no_map = model.fields.is_absent() && process.value("model") != nullptr;
+    if (!is_no_map) out.name_or_path = path_of(model, "name_or_path", model.fields.text("name_or_path", io::required));
+    for (const auto& [flag, name] : arch_flags) static_cast<void>(model.flag(flag, false));
+    out.quantize = model.flag("quantize", false);
+    out.quantize_te = model.flag("quantize_te", out.quantize);
+    out.low_vram = model.flag("low_vram", false);
+    out.names = {model.parts("only_if_contains"), model.parts("ignore_if_contains")};
+    read_qtype(model, out.quantize || out.quantize_te);
+    read_attn_masking(model);
+    for (const std::string_view key : {"vae_dtype", "te_dtype"})
+        if (model.value(key) != nullptr) model.refuse(key, "the VAE and the text encoders are taken in train.dtype");
+    model.finish();
+}
+
+}  // namespace vram::trainers::ai_toolkit

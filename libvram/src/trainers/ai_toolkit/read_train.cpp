@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "trainers/ai_toolkit/reading.hpp"
+
+namespace vram::trainers::ai_toolkit {
+namespace {
+
+using io::Kind;
+using io::Node;
+
+struct DtypeName {
+    std::string_view name;
+    Dtype dtype;
+};
+/// Source: toolkit/train_tools.py, get_torch_dtype.
+constexpr std::array<DtypeName, 9> dtype_names{{
+    {"bf16", Dtype::bf16},
+    {"bfloat16", Dtype::bf16},
+    {"fp16", Dtype::f16},
+    {"float16", Dtype::f16},
+    {"half", Dtype::f16},
+    {"fp32", Dtype::f32},
+    {"float32", Dtype::f32},
+    {"float", Dtype::f32},
+    {"single", Dtype::f32},
+}};
+
+/// Names that toolkit/optimizer.py knows and we do not play.
+constexpr std::array<std::string_view, 18> other_optimizers{
+    "adafactor",       "adagrad",
+    "prodigy",         "prodigyopt",
+    "prodigy8bit",     "adam8",
+    "adamw8",          "lion",
+    "lion8bit",        "ademamix8bit",
+    "automagic",       "automagic2",
+    "automagic3",      "automagicexperiment",
+    "dadaptation",     "dadaptationadam",
+    "dadaptationlion", "prodigy_opt",
+};
+
+Dtype read_dtype(Section& train) {
+    const Node* node = train.fields.node("dtype");
+    if (node == nullptr) return Dtype::f32;
+    const std::string word = node->is(Kind::null) ? "null" : node->spelled();
+    for (const DtypeName& known : dtype_names)
+        if (known.name == word) return known.dtype;
+    if (word == "8bit" || word == "float8" || word == "e4m3fn") {
+        train.refuse("dtype", "of the types of a whole model bf16, fp16 and fp32 are");
+    } else {
+        std::vector<std::string_view> names;
+        for (const DtypeName& known : dtype_names) names.push_back(known.name);
+        train.fields.complain("dtype", Problem::bad_value,
+                              train.fields.path("dtype") + " must be bf16, fp16 or fp32, not " + word,
+                              nearest(word, names));
+    }
+    return Dtype::bf16;
+}
+
+void read_optimizer_params(Section& train, const std::string& optimizer) {
+    const io::Fields params = train.fields.map("optimizer_params", io::Nulls::are_absent);
+    const Node* node = train.value("optimizer_params");
+    if (params.is_absent() || node == nullptr || !train.reading.modelled) return;
+    constexpr std::array<std::string_view, 5> harmless{"weight_decay", "betas", "eps", "lr", "decouple"};
+    for (const io::Member& member : *node->map()) {
+        // Adam's decay is added to the gradient, in a tensor of its own.
+        const bool decays = optimizer == "adam" && member.key == "weight_decay" && truthy(member.value);
+        if (std::find(harmless.begin(), harmless.end(), member.key) != harmless.end() && !decays) continue;
+        train.reading.complain_at(member.value, params.path(member.key), Problem::unsupported,
+                                  "the optimizer's option " + member.key + " is not modelled");
+    }
+}
+
+job::Optimizer read_optimizer(Section& train) {
+    const std::string written = train.fields.text("optimizer", "adamw");
+    const std::string name = lower(written);
+    read_optimizer_params(train, name);
+    if (name == "adam" || name == "adamw") return job::AdamW{};
+    if (name == "adam8bit" || name == "adamw8bit") return job::AdamW8bit{};
+    const bool known = std::find(other_optimizers.begin(), other_optimizers.end(), name) != other_optimizers.end() ||
+                       name.starts_with("prodigy") || name.starts_with("dadaptation");
+    if (known) {
+        train.refuse("optimizer", "of the optimizers adam, adamw, adam8bit and adamw8bit are");
+    } else {
+        std::vector<std::string_view> names{"adamw", "adamw8bit", "adam", "adam8bit"};
+        names.insert(names.end(), other_optimizers.begin(), other_optimizers.end());
+        train.fields.complain("optimizer", Problem::bad_value, "the trainer knows no optimizer " + written,
+                              nearest(name, names));
+    }
+    return job::AdamW{};
+}
+
+void read_accumulation(Section& train, TrainConfig& out) {
+    out.gradient_accumulation = train.fields.integer("gradient_accumulation", {.min = 1, .max = most_items}, 1);
+    const std::int64_t steps = train.fields.integer("gradient_accumulation_steps", {.min = -1}, 1);
+    if (steps == 1 || !train.reading.modelled) return;
+    if (out.gradient_accumulation > 1)
+        train.fields.complain("gradient_accumulation_steps", Problem::conflict,
+                              "the trainer refuses gradient_accumulation and gradient_accumulation_steps together");
+    else  // it throws the gradients away at the start of every step: SDTrainer.hook_train_loop
+        train.fields.complain(
+            "gradient_accumulation_steps", Problem::unsupported,
+            "gradient_accumulation_steps does not accumulate in this version; gradient_accumulation does",
+            "gradient_accumulation", Severity::warning);
+}
+
+/// Choices of which one is played.
+void read_words(Section& train) {
+    const auto word = [&](std::string_view key, std::string_view fallback) {
+        return train.value(key) != nullptr ? train.fields.word(key, fallback) : std::string(fallback);
+    };
+    if (const std::string loss = word("loss_type", "mse"); loss == "mean_flow")
+        train.refuse("loss_type", "it predicts more than once");
+    else if (loss != "mse" && train.reading.modelled)
+        train.fields.complain("loss_type", Problem::unsupported,
+                              "loss_type is played as mse; the difference is a few latents", {}, Severity::note);
+    if (word("timestep_type", "sigmoid") == "next_sample") train.refuse("timestep_type", "it predicts once more");
+    if (const std::string target = word("loss_target", "noise");
+        target == "unaugmented" || target == "differential_noise")
+        train.refuse("loss_target", "it encodes a second image");
+    if (const std::string backend = word("attention_backend", "native"); backend != "native" && backend != "flash")
+        train.refuse("attention_backend", "of the attention backends native is");
+    if (const std::string scheduler = word("noise_scheduler", "ddpm");
+        scheduler != "flowmatch" && train.reading.modelled)
+        train.fields.complain("noise_scheduler", Problem::unsupported,
+                              "noise_scheduler is played as flowmatch, which FLUX needs", "flowmatch",
+                              Severity::warning);
+}
+
+}  // namespace
+
+void read_train(Section& process, Config& config) {
+    Section train = process.section("train", SectionId::train);
+    TrainConfig& out = config.train;
+    out.dtype = read_dtype(train);
+    out.batch_size = train.fields.integer("batch_size", {.min = 1, .max = most_items}, 1);
+    read_accumulation(train, out);
+    out.gradient_checkpointing = train.flag("gradient_checkpointing", true);
+    out.optimizer = read_optimizer(train);
+    Section ema = train.section("ema_config", SectionId::ema_config);
+    out.ema = ema.flag("use_ema", false);
+    ema.finish();
+    if (!train.flag("train_unet", true)) train.refuse("train_unet", "without it only text encoders train");
+    if (train.flag("train_text_encoder", false))
+        train.refuse("train_text_encoder", "adapters of the text encoders are not");
+    out.unload_text_encoder = train.flag("unload_text_encoder", false);
+    out.cache_text_embeddings = train.flag("cache_text_embeddings", false);
+    out.disable_sampling = train.flag("disable_sampling", false);
+    out.skip_first_sample = train.flag("skip_first_sample", false);
+    out.force_first_sample = train.flag("force_first_sample", false);
+    read_words(train);
+    train.finish();
+}
+
+}  // namespace vram::trainers::ai_toolkit
