@@ -37,20 +37,22 @@ expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, cons
     return Played{kernels, std::move(run.trace), *std::move(facts), std::move(unlimited)};
 }
 
-/// An adapter that meets no module trains nothing.
+/// An adapter that meets no module trains nothing, and so does a fine-tune of no parameter.
 Diagnostics targets_complaint(const Opened& opened, const run::Facts& facts) {
     const auto* training = std::get_if<job::Training>(&opened.job.work);
-    const auto* lora = training == nullptr ? nullptr : std::get_if<job::Lora>(&training->method);
-    if (lora == nullptr || facts.counts.adapted_modules > 0) return {};
-    const io::Node* node = io::find(opened.document.root, lora->said_at);
+    if (training == nullptr || facts.gradients > 0) return {};
+    const std::string& key =
+        std::visit([](const auto& method) -> const std::string& { return method.said_at; }, training->method);
+    const bool is_lora = std::holds_alternative<job::Lora>(training->method);
+    const io::Node* node = io::find(opened.document.root, key);
     const io::Node& at = node == nullptr ? opened.document.root : *node;
     return {{Severity::error,
              Problem::bad_value,
              opened.document.place_of(at),
-             lora->said_at,
+             key,
              node == nullptr ? "" : at.spelled(),
              {},
-             lora->said_at + " meets no linear of " + opened.job.model}};
+             key + " meets no " + (is_lora ? "linear" : "parameter") + " of " + opened.job.model}};
 }
 
 device::AllocatorConfig allocator_of(const Opened& opened, Diagnostics& notes) {

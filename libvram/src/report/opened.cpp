@@ -39,8 +39,12 @@ expected<const trainers::Trainer*> trainer_of(const io::Document& document) {
         for (const io::Member& member : *map)
             if (nearest_key.empty() && member.key != "vramest")
                 nearest_key = nearest(member.key, std::vector<std::string>{"vramest"});
+    std::string known;
+    for (const trainers::Trainer& trainer : trainers::trainers())
+        known += (known.empty() ? "" : ", ") + std::string(trainer.id);
     return complaint(Problem::not_a_job, document, document.root, "",
-                     "neither a vramest job file (vramest: 1) nor the config of a trainer that we know", nearest_key);
+                     "neither a vramest job file (vramest: 1) nor the config of a trainer that we know (" + known + ")",
+                     nearest_key);
 }
 
 }  // namespace

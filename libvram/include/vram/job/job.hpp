@@ -26,6 +26,7 @@ struct NameParts {
 };
 struct FullFinetune {
     NameParts names;
+    std::string said_at;  // the file's key that says so, for complaints; empty: nothing is left out
     bool operator==(const FullFinetune&) const = default;
 };
 /// Low-rank adapters. Whose code wraps the linears (nn/adapter) is the trainer's.

@@ -12,7 +12,7 @@ std::string read_type(Section& network) {
     constexpr std::array<std::string_view, 8> others{"locon", "lycoris",  "lorm", "lokr",
                                                      "dora",  "fullrank", "loha", "lierla"};
     if (std::find(others.begin(), others.end(), type) != others.end())
-        network.refuse("type", "of the networks lora is");
+        network.refuse("type", "of the networks only lora is");
     else if (type != "lora" && network.reading.modelled)
         network.fields.complain("type", Problem::bad_value, "network.type must be lora, not " + type,
                                 nearest(type, std::array<std::string_view, 4>{"lora", "locon", "lokr", "lorm"}));

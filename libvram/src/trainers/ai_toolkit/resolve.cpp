@@ -77,7 +77,7 @@ std::string model_of(const io::Document& document, const Config& config, const p
         return {};
     }
     notes.push_back(
-        {Severity::note, Problem::unknown_model, place, key, name, id, name + " is taken for " + id + " by its name"});
+        {Severity::note, Problem::unknown_model, place, key, name, {}, name + " is taken for " + id + " by its name"});
     return id;
 }
 
@@ -143,10 +143,16 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     return keys;
 }
 
+/// Where the key stands that leaves modules out.
+std::string names_said_at(const std::string& section, const job::NameParts& names) {
+    return section + (names.only.empty() && !names.ignore.empty() ? "ignore_if_contains" : "only_if_contains");
+}
+
 job::Training training_of(const Config& config) {
     job::Training out;
     if (config.fine_tune) {
-        out.method = job::FullFinetune{config.model.names};
+        out.method =
+            job::FullFinetune{config.model.names, names_said_at("config.process[0].model.", config.model.names)};
     } else {
         job::Lora lora;
         lora.rank = config.network.rank;
@@ -155,8 +161,7 @@ job::Training training_of(const Config& config) {
         lora.targets = {config.network.transformer_only ? "blocks" : "all"};
         lora.names = config.network.names;
         // Of the targets there is always something left but for what these say.
-        lora.said_at = std::string("config.process[0].network.network_kwargs.") +
-                       (lora.names.only.empty() && !lora.names.ignore.empty() ? "ignore" : "only") + "_if_contains";
+        lora.said_at = names_said_at("config.process[0].network.network_kwargs.", config.network.names);
         out.method = std::move(lora);
     }
     out.optimizer = config.train.optimizer;
