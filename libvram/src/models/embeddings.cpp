@@ -71,6 +71,21 @@ Tensors flux_pos_embed(Tensor ids_in, std::span<const std::int64_t> axes_dims) {
     return {freqs_cos, freqs_sin};
 }
 
+Tensor apply_interleaved_rotary_emb(Tensor x_in, const Tensor& cos, const Tensor& sin) {
+    const Tensor x = std::move(x_in);
+    const Tensors halves = unbind(unflatten(x, 2, {-1, 2}), -1);  // x_real, x_imag: [B, S, C / 2]
+    Tensor x_rotated;
+    {
+        const std::array<Tensor, 2> turned{neg(halves[1]), halves[0]};
+        x_rotated = flatten(stack(turned, -1), 2, 3);
+    }
+    Tensor a = mul(to_float(x), cos);
+    Tensor b = mul(to_float(x_rotated), sin);
+    Tensor out = add(std::move(a), std::move(b));
+    out = to(std::move(out), x.dtype());
+    return out;
+}
+
 TimestepEmbedding::TimestepEmbedding(const nn::Builder& builder, std::int64_t in, std::int64_t size, bool bias)
     : linear_1(builder.linear("linear_1", in, size, bias)), linear_2(builder.linear("linear_2", size, size, bias)) {}
 
@@ -80,6 +95,15 @@ Tensor TimestepEmbedding::operator()(Tensor sample_in) const {
     sample = silu(sample);
     sample = linear_2(sample);
     return sample;
+}
+
+CombinedTimestepEmbeddings::CombinedTimestepEmbeddings(const nn::Builder& builder, std::int64_t size)
+    : timestep_embedder(builder["timestep_embedder"], 256, size) {}
+
+Tensor CombinedTimestepEmbeddings::operator()(Tensor timestep_in, Dtype hidden_dtype) const {
+    const Tensor timestep = std::move(timestep_in);
+    const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
+    return timestep_embedder(to(timesteps_proj, hidden_dtype));
 }
 
 TextProjection::TextProjection(const nn::Builder& builder, std::int64_t in, std::int64_t size, Activation activation)

@@ -19,6 +19,9 @@ namespace vram::models {
 /// apply_rotary_emb(use_real, unbind last dimension): x [B, S, H, D] with cos, sin [S, D].
 [[nodiscard]] nn::Tensor apply_rotary_emb(nn::Tensor x, const nn::Tensor& cos, const nn::Tensor& sin, int sequence_dim);
 
+/// apply_rotary_emb of LTX, apply_interleaved_rotary_emb of LTX-2: x [B, S, C] with cos, sin [B, S, C].
+[[nodiscard]] nn::Tensor apply_interleaved_rotary_emb(nn::Tensor x, const nn::Tensor& cos, const nn::Tensor& sin);
+
 /// TimestepEmbedding: linear, silu, linear.
 class TimestepEmbedding {
   public:
@@ -29,6 +32,17 @@ class TimestepEmbedding {
 
   private:
     nn::Linear linear_1, linear_2;
+};
+
+/// PixArtAlphaCombinedTimestepSizeEmbeddings without additional conditions: timestep [N] → [N, size].
+class CombinedTimestepEmbeddings {
+  public:
+    CombinedTimestepEmbeddings() = default;
+    CombinedTimestepEmbeddings(const nn::Builder& builder, std::int64_t size);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor timestep, Dtype hidden_dtype) const;
+
+  private:
+    TimestepEmbedding timestep_embedder;
 };
 
 /// PixArtAlphaTextProjection with silu or tanh-gelu: linear, activation, linear.

@@ -29,6 +29,9 @@ namespace flux2 {
 namespace hunyuan_video {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
+namespace ltx {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace lumina2 {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }

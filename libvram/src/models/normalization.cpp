@@ -56,9 +56,20 @@ Tensor PlainRmsNorm::operator()(Tensor hidden_states_in) const {
     Tensor hidden_states = held;
     const Tensor variance = mean(pow_scalar(to_float(hidden_states)), -1, true);
     hidden_states = mul(hidden_states, rsqrt(add_scalar(variance)));
+    if (weight == nullptr) return to(hidden_states, held.dtype());
     // convert into half-precision if necessary
     if (size_of(weight->value.dtype()) == 2) hidden_states = to(hidden_states, weight->value.dtype());
     return mul(hidden_states, weight->value);
+}
+
+AdaLayerNormSingle::AdaLayerNormSingle(const nn::Builder& builder, std::int64_t size, std::int64_t vectors)
+    : emb(builder["emb"], size), linear(builder.linear("linear", size, vectors * size)) {}
+
+Tensors AdaLayerNormSingle::operator()(Tensor timestep_in, Dtype hidden_dtype) const {
+    const Tensor timestep = std::move(timestep_in);
+    const Tensor embedded_timestep = emb(timestep, hidden_dtype);
+    const Tensor modulation = linear(silu(embedded_timestep));
+    return {modulation, embedded_timestep};
 }
 
 Fp32LayerNorm::Fp32LayerNorm(const nn::Builder& builder, std::string_view name, std::int64_t size, bool affine)

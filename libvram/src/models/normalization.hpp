@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/module.hpp"
+#include "models/embeddings.hpp"
 
 /// diffusers' adaptive norms that several families share (diffusers 0.42.1, models/normalization.py).
 namespace vram::models {
@@ -45,12 +45,25 @@ class AdaLayerNormContinuous {
 /// RMSNorm, in elementary steps: the square, its mean and the product in fp32 where the input or the statistics are.
 class PlainRmsNorm {
   public:
-    PlainRmsNorm() = default;
+    PlainRmsNorm() = default;  ///< without a weight: the result is in the input's dtype
     PlainRmsNorm(const nn::Builder& builder, std::int64_t size);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
 
   private:
     nn::Parameter* weight = nullptr;
+};
+
+/// AdaLayerNormSingle without additional conditions, LTX2AdaLayerNormSingle: timestep [N] → {modulation [N, vectors x
+/// size], embedded_timestep [N, size]}. No norm is in it.
+class AdaLayerNormSingle {
+  public:
+    AdaLayerNormSingle() = default;
+    AdaLayerNormSingle(const nn::Builder& builder, std::int64_t size, std::int64_t vectors = 6);
+    [[nodiscard]] nn::Tensors operator()(nn::Tensor timestep, Dtype hidden_dtype) const;
+
+  private:
+    CombinedTimestepEmbeddings emb;
+    nn::Linear linear;
 };
 
 /// FP32LayerNorm: in fp32 whatever comes in, the result in the input's dtype.
