@@ -619,7 +619,7 @@ class AutoencoderKLWan : public Model {
         }
         feat_map.clear();
         std::vector<Tensor> result_rows;
-        const Tensor enc = joined(call, rows, tile, result_rows, blend_encoded, tile_stride / ratio);
+        const Tensor enc = join_tiles(call, rows, tile, result_rows, blend_encoded, tile_stride / ratio);
         return slice(slice(enc, 3, 0, height / ratio), 4, 0, width / ratio);
     }
 
@@ -648,29 +648,11 @@ class AutoencoderKLWan : public Model {
         }
         feat_map.clear();
         std::vector<Tensor> result_rows;
-        Tensor dec = joined(call, rows, tile, result_rows, blend_decoded, tile_stride / patch_size);
+        Tensor dec = join_tiles(call, rows, tile, result_rows, blend_decoded, tile_stride / patch_size);
         dec = slice(slice(dec, 3, 0, height * ratio / patch_size), 4, 0, width * ratio / patch_size);
         dec = unpatchify(dec, patch_size);
         if (settings_.clamps_tiles) dec = clamp(dec);
         return dec;
-    }
-
-    /// The tiles, blended, cut to `stride` and put together. `tile` and `result_rows` are names of the caller's, which
-    /// live on.
-    [[nodiscard]] static Tensor joined(const Caller& call, const std::vector<std::vector<Tensor>>& rows, Tensor& tile,
-                                       std::vector<Tensor>& result_rows, const Blend& blend, std::int64_t stride) {
-        std::vector<Tensor> result_row;
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            result_row.clear();
-            for (std::size_t j = 0; j < rows[i].size(); ++j) {
-                tile = rows[i][j];
-                if (i > 0) blend.v(call, rows[i - 1][j], tile);
-                if (j > 0) blend.h(call, rows[i][j - 1], tile);
-                result_row.push_back(slice(slice(tile, 3, 0, stride), 4, 0, stride));
-            }
-            result_rows.push_back(cat(result_row, -1));
-        }
-        return cat(result_rows, 3);
     }
 
     Settings settings_;

@@ -8,6 +8,8 @@ namespace vram::models {
 std::span<const Family> families() {
     static constexpr std::array list{
         Family{"autoencoder_kl", autoencoder_kl::build},
+        Family{"autoencoder_kl_ltx", autoencoder_kl_ltx::build},
+        Family{"autoencoder_kl_ltx2", autoencoder_kl_ltx2::build},
         Family{"autoencoder_kl_qwenimage", autoencoder_kl_qwenimage::build},
         Family{"autoencoder_kl_wan", autoencoder_kl_wan::build},
         Family{"chroma", chroma::build},

@@ -30,4 +30,10 @@ class Blend {
     Lines rows, columns;
 };
 
+/// The tiles of a tiled_encode or tiled_decode, blended, cut to `stride` and put together. `tile` and `result_rows` are
+/// names of the caller's, which live on.
+[[nodiscard]] nn::Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<nn::Tensor>>& rows,
+                                    nn::Tensor& tile, std::vector<nn::Tensor>& result_rows, const Blend& blend,
+                                    std::int64_t stride);
+
 }  // namespace vram::models

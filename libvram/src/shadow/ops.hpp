@@ -118,6 +118,8 @@ struct Conv {
 [[nodiscard]] Tensor pad(Tensor x,
                          std::initializer_list<std::int64_t> amounts);  ///< constant; last dimension first, as F.pad
 
+[[nodiscard]] Tensor reflection_pad(Tensor x, std::initializer_list<std::int64_t> amounts);  ///< F.pad(mode="reflect")
+
 // ---- attention: q, k, v [B, H, T, D]
 [[nodiscard]] Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, Tensor mask = {}, bool causal = false);
 

@@ -93,6 +93,21 @@ void pad_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = clone(middle);
 }
 
+// zeros like the input, added into. Source: aten/src/ATen/native/cuda/ReflectionPad.cu, reflection_pad3d_backward_cuda.
+void reflection_pad_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor x = run.unpack(node.saved[0]);
+    static_cast<void>(grads);
+    out[0] = run.empty_like(x, Op::pad);
+}
+
+Dims padded(const Dims& from, std::initializer_list<std::int64_t> amounts) {
+    Dims sizes = from;
+    const std::int64_t* amount = amounts.begin();
+    for (int i = from.rank() - 1; amount != amounts.end(); --i, amount += 2)
+        sizes[i] = checked_add(sizes[i], amount[0] + amount[1]);
+    return sizes;
+}
+
 }  // namespace
 
 Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
@@ -158,11 +173,18 @@ Tensor pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
     run.op = Op::pad;
     NodeRef node = run.record(Op::pad, pad_backward, {&x});
     if (node) node->meta.push_back(x.layout());
-    Dims sizes = x.sizes();
-    const std::int64_t* amount = amounts.begin();
-    for (int i = x.rank() - 1; amount != amounts.end(); --i, amount += 2)
-        sizes[i] = checked_add(sizes[i], amount[0] + amount[1]);
-    Tensor out = run.empty(suggested_layout(run, sizes, x), Op::pad);
+    Tensor out = run.empty(suggested_layout(run, padded(x.sizes(), amounts), x), Op::pad);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor reflection_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
+    Tensor x = std::move(x_in);
+    Run& run = x.run();
+    run.op = Op::pad;
+    NodeRef node = run.record(Op::pad, reflection_pad_backward, {&x});
+    if (node) run.save(*node, x);
+    Tensor out = run.empty(padded(x.sizes(), amounts), x.dtype(), Op::pad);
     Run::attach(out, node);
     return out;
 }
