@@ -18,6 +18,7 @@ std::span<const Family> families() {
         Family{"flux2", flux2::build},
         Family{"hunyuan_video", hunyuan_video::build},
         Family{"ltx", ltx::build},
+        Family{"ltx2", ltx2::build},
         Family{"lumina2", lumina2::build},
         Family{"qwen2_5_vl", qwen2_5_vl::build},
         Family{"qwen_image", qwen_image::build},

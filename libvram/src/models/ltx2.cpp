@@ -1,0 +1,570 @@
+// Mirrors LTX2VideoTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_ltx2.py): LTX-2 and LTX-2.3,
+// video and audio together, with one timestep a sample for both and coordinates that are made in forward.
+#include <array>
+#include <cmath>
+#include <deque>
+#include <optional>
+
+#include "models/embeddings.hpp"
+#include "models/families.hpp"
+#include "models/normalization.hpp"
+
+namespace vram::models::ltx2 {
+namespace {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Block;
+using nn::Linear;
+using nn::Parameter;
+using nn::RmsNorm;
+
+/// cos and sin of a rotary embedding; undefined is None.
+struct Rotary {
+    Tensor cos, sin;
+};
+
+struct AttentionSizes {
+    std::int64_t query_dim, context_dim, heads, head_dim;
+    bool gated;
+};
+
+class LTX2Attention {
+  public:
+    LTX2Attention(const Builder& builder, const AttentionSizes& sizes)
+        : heads_(sizes.heads),
+          norm_q(builder.rms_norm("norm_q", sizes.heads * sizes.head_dim)),
+          norm_k(builder.rms_norm("norm_k", sizes.heads * sizes.head_dim)),
+          to_q(builder.linear("to_q", sizes.query_dim, sizes.heads * sizes.head_dim)),
+          to_k(builder.linear("to_k", sizes.context_dim, sizes.heads * sizes.head_dim)),
+          to_v(builder.linear("to_v", sizes.context_dim, sizes.heads * sizes.head_dim)),
+          to_out(builder["to_out"].linear("0", sizes.heads * sizes.head_dim, sizes.query_dim)) {
+        if (sizes.gated) to_gate_logits = builder.linear("to_gate_logits", sizes.query_dim, sizes.heads);
+    }
+
+    /// LTX2AudioVideoAttnProcessor without a mask.
+    Tensor operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Rotary& query_rotary_emb,
+                      const Rotary& key_rotary_emb) const {
+        const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
+        Tensor hidden_states = held, gate_logits;
+        const Tensor encoder_hidden_states = held_encoder.defined() ? held_encoder : held;
+        if (to_gate_logits) gate_logits = (*to_gate_logits)(hidden_states);
+
+        Tensor query = to_q(hidden_states);
+        Tensor key = to_k(encoder_hidden_states);
+        Tensor value = to_v(encoder_hidden_states);
+        query = norm_q(query);
+        key = norm_k(key);
+        if (query_rotary_emb.cos.defined()) {
+            query = rotate(query, query_rotary_emb);
+            key = rotate(key, key_rotary_emb);
+        }
+        query = unflatten(query, 2, {heads_, -1});
+        key = unflatten(key, 2, {heads_, -1});
+        value = unflatten(value, 2, {heads_, -1});
+
+        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
+        hidden_states =
+            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
+        hidden_states = transpose(std::move(hidden_states), 1, 2);
+        hidden_states = flatten(hidden_states, 2, 3);
+        hidden_states = to(hidden_states, query.dtype());
+        Tensor gates;
+        if (to_gate_logits) {
+            hidden_states = unflatten(hidden_states, 2, {heads_, -1});
+            gates = mul_scalar(sigmoid(gate_logits));
+            hidden_states = mul(hidden_states, unsqueeze(gates, -1));
+            hidden_states = flatten(hidden_states, 2, 3);
+        }
+        return to_out(hidden_states);
+    }
+
+  private:
+    static Tensor rotate(const Tensor& x, const Rotary& freqs) {
+        return apply_interleaved_rotary_emb(x, freqs.cos, freqs.sin);
+    }
+
+    std::int64_t heads_;
+    RmsNorm norm_q, norm_k;
+    Linear to_q, to_k, to_v, to_out;
+    std::optional<Linear> to_gate_logits;
+};
+
+/// One modality.
+struct Stream {
+    std::int64_t dim, heads, head_dim, cross_attention_dim;
+    bool gated, cross_attn_mod;
+    [[nodiscard]] std::int64_t vectors() const { return cross_attn_mod ? 9 : 6; }
+    [[nodiscard]] AttentionSizes self_attention() const { return {dim, dim, heads, head_dim, gated}; }
+    [[nodiscard]] AttentionSizes text_attention() const { return {dim, cross_attention_dim, heads, head_dim, gated}; }
+};
+
+// x * (1 + scale) + shift
+Tensor scale_and_shift(Tensor x, const Tensor& scale, const Tensor& shift) {
+    const Tensor product = mul(std::move(x), add_scalar(scale));
+    return add(product, shift);
+}
+
+// get_mod_params: table [N, D], temb [B, T, N D] → N times [B, T, D]
+Tensors get_mod_params(const Tensor& scale_shift_table, const Tensor& temb) {
+    const Tensor table = unsqueeze(unsqueeze(scale_shift_table, 0), 0);
+    const Tensor ada_values = add(table, reshape(temb, {temb.size(0), temb.size(1), scale_shift_table.size(0), -1}));
+    return unbind(ada_values, 2);
+}
+
+/// args: see the enumeration → hidden_states, audio_hidden_states
+class LTX2VideoTransformerBlock : public Block {
+  public:
+    enum Argument : std::size_t {
+        video,
+        audio,
+        video_text,
+        audio_text,
+        temb,
+        temb_audio,
+        temb_ca_scale_shift,
+        temb_ca_audio_scale_shift,
+        temb_ca_gate,
+        temb_ca_audio_gate,
+        video_rotary,  // cos, sin
+        audio_rotary = video_rotary + 2,
+        ca_video_rotary = audio_rotary + 2,
+        ca_audio_rotary = ca_video_rotary + 2,
+        temb_prompt = ca_audio_rotary + 2,  // only with cross_attn_mod
+        temb_prompt_audio
+    };
+
+    LTX2VideoTransformerBlock(const Builder& parent, const Stream& video_stream, const Stream& audio_stream)
+        : LTX2VideoTransformerBlock(parent.block(*this), video_stream, audio_stream, 0) {}
+
+    [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        Tensor hidden_states = args[video], audio_hidden_states = args[audio];
+        Tensor encoder_hidden_states = args[video_text], audio_encoder_hidden_states = args[audio_text];
+        const auto rotary = [&args](std::size_t at) { return Rotary{args[at], args[at + 1]}; };
+        const Rotary video_rotary_emb = rotary(video_rotary), audio_rotary_emb = rotary(audio_rotary),
+                     ca_video_rotary_emb = rotary(ca_video_rotary), ca_audio_rotary_emb = rotary(ca_audio_rotary);
+
+        // 1.1. Video Self-Attention. Parameters: shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp,
+        // shift_text_q, scale_text_q, gate_text_q
+        const Tensors ada = get_mod_params(scale_shift_table.value, args[temb]);
+        Tensor norm_hidden_states = norm(hidden_states);
+        norm_hidden_states = scale_and_shift(norm_hidden_states, ada[1], ada[0]);
+        const Tensor video_self_attn_args = norm_hidden_states;  // a dict, which lives on
+        Tensor attn_hidden_states = attn1(norm_hidden_states, {}, video_rotary_emb, video_rotary_emb);
+        hidden_states = add(hidden_states, mul(attn_hidden_states, ada[2]));
+
+        // 1.2. Audio Self-Attention
+        const Tensors audio_ada = get_mod_params(audio_scale_shift_table.value, args[temb_audio]);
+        Tensor norm_audio_hidden_states = norm(audio_hidden_states);
+        norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ada[1], audio_ada[0]);
+        const Tensor audio_self_attn_args = norm_audio_hidden_states;
+        Tensor attn_audio_hidden_states = audio_attn1(norm_audio_hidden_states, {}, audio_rotary_emb, audio_rotary_emb);
+        audio_hidden_states = add(audio_hidden_states, mul(attn_audio_hidden_states, audio_ada[2]));
+
+        // 2. Cross-Attention with the text embeddings; shift_text_kv, scale_text_kv
+        Tensors text_kv, audio_text_kv;
+        if (prompt_scale_shift_table != nullptr) {
+            text_kv = get_mod_params(prompt_scale_shift_table->value, args[temb_prompt]);
+            audio_text_kv = get_mod_params(audio_prompt_scale_shift_table->value, args[temb_prompt_audio]);
+        }
+        norm_hidden_states = norm(hidden_states);
+        if (video_cross_attn_adaln) norm_hidden_states = scale_and_shift(norm_hidden_states, ada[7], ada[6]);
+        if (!text_kv.empty()) encoder_hidden_states = scale_and_shift(encoder_hidden_states, text_kv[1], text_kv[0]);
+        attn_hidden_states = attn2(norm_hidden_states, encoder_hidden_states, {}, {});
+        if (video_cross_attn_adaln) attn_hidden_states = mul(attn_hidden_states, ada[8]);
+        hidden_states = add(hidden_states, attn_hidden_states);
+
+        norm_audio_hidden_states = norm(audio_hidden_states);
+        if (audio_cross_attn_adaln)
+            norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ada[7], audio_ada[6]);
+        if (!audio_text_kv.empty())
+            audio_encoder_hidden_states =
+                scale_and_shift(audio_encoder_hidden_states, audio_text_kv[1], audio_text_kv[0]);
+        attn_audio_hidden_states = audio_attn2(norm_audio_hidden_states, audio_encoder_hidden_states, {}, {});
+        if (audio_cross_attn_adaln) attn_audio_hidden_states = mul(attn_audio_hidden_states, audio_ada[8]);
+        audio_hidden_states = add(audio_hidden_states, attn_audio_hidden_states);
+
+        // 3.1. Cross-Attention of video and audio: a2v_ca_scale, a2v_ca_shift, v2a_ca_scale, v2a_ca_shift
+        norm_hidden_states = norm(hidden_states);
+        norm_audio_hidden_states = norm(audio_hidden_states);
+        const Tensor& video_table = video_a2v_cross_attn_scale_shift_table.value;
+        const Tensor video_per_layer_ca_scale_shift = slice(video_table, 0, 0, 4);
+        const Tensor video_per_layer_ca_gate = slice(video_table, 0, 4, 5);
+        const Tensors video_ca = get_mod_params(video_per_layer_ca_scale_shift, args[temb_ca_scale_shift]);
+        const Tensors a2v_gate = get_mod_params(video_per_layer_ca_gate, args[temb_ca_gate]);
+        const Tensor& audio_table = audio_a2v_cross_attn_scale_shift_table.value;
+        const Tensor audio_per_layer_ca_scale_shift = slice(audio_table, 0, 0, 4);
+        const Tensor audio_per_layer_ca_gate = slice(audio_table, 0, 4, 5);
+        const Tensors audio_ca = get_mod_params(audio_per_layer_ca_scale_shift, args[temb_ca_audio_scale_shift]);
+        const Tensors v2a_gate = get_mod_params(audio_per_layer_ca_gate, args[temb_ca_audio_gate]);
+
+        // 3.2. Audio-to-Video: Q: Video; K,V: Audio
+        Tensor mod_norm_hidden_states = scale_and_shift(norm_hidden_states, video_ca[0], video_ca[1]);
+        Tensor mod_norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ca[0], audio_ca[1]);
+        const Tensor a2v_attn_hidden_states = audio_to_video_attn(mod_norm_hidden_states, mod_norm_audio_hidden_states,
+                                                                  ca_video_rotary_emb, ca_audio_rotary_emb);
+        hidden_states = add(hidden_states, mul(a2v_gate[0], a2v_attn_hidden_states));
+
+        // 3.3. Video-to-Audio: Q: Audio; K,V: Video
+        mod_norm_hidden_states = scale_and_shift(norm_hidden_states, video_ca[2], video_ca[3]);
+        mod_norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ca[2], audio_ca[3]);
+        const Tensor v2a_attn_hidden_states = video_to_audio_attn(mod_norm_audio_hidden_states, mod_norm_hidden_states,
+                                                                  ca_audio_rotary_emb, ca_video_rotary_emb);
+        audio_hidden_states = add(audio_hidden_states, mul(v2a_gate[0], v2a_attn_hidden_states));
+
+        // 4. Feedforward
+        norm_hidden_states = scale_and_shift(norm(hidden_states), ada[4], ada[3]);
+        const Tensor ff_output = ff(norm_hidden_states);
+        hidden_states = add(hidden_states, mul(ff_output, ada[5]));
+
+        norm_audio_hidden_states = scale_and_shift(norm(audio_hidden_states), audio_ada[4], audio_ada[3]);
+        const Tensor audio_ff_output = audio_ff(norm_audio_hidden_states);
+        audio_hidden_states = add(audio_hidden_states, mul(audio_ff_output, audio_ada[5]));
+        return {hidden_states, audio_hidden_states};
+    }
+
+  private:
+    LTX2VideoTransformerBlock(const Builder& builder, const Stream& v, const Stream& a, int)
+        : video_cross_attn_adaln(v.cross_attn_mod),
+          audio_cross_attn_adaln(a.cross_attn_mod),
+          scale_shift_table(builder.parameter("scale_shift_table", {v.vectors(), v.dim})),
+          audio_scale_shift_table(builder.parameter("audio_scale_shift_table", {a.vectors(), a.dim})),
+          prompt_scale_shift_table(v.cross_attn_mod || a.cross_attn_mod
+                                       ? &builder.parameter("prompt_scale_shift_table", {2, v.dim})
+                                       : nullptr),
+          audio_prompt_scale_shift_table(v.cross_attn_mod || a.cross_attn_mod
+                                             ? &builder.parameter("audio_prompt_scale_shift_table", {2, a.dim})
+                                             : nullptr),
+          video_a2v_cross_attn_scale_shift_table(
+              builder.parameter("video_a2v_cross_attn_scale_shift_table", {5, v.dim})),
+          audio_a2v_cross_attn_scale_shift_table(
+              builder.parameter("audio_a2v_cross_attn_scale_shift_table", {5, a.dim})),
+          attn1(builder["attn1"], v.self_attention()),
+          audio_attn1(builder["audio_attn1"], a.self_attention()),
+          attn2(builder["attn2"], v.text_attention()),
+          audio_attn2(builder["audio_attn2"], a.text_attention()),
+          audio_to_video_attn(builder["audio_to_video_attn"], {v.dim, a.dim, a.heads, a.head_dim, v.gated}),
+          video_to_audio_attn(builder["video_to_audio_attn"], {a.dim, v.dim, a.heads, a.head_dim, a.gated}),
+          ff(builder["ff"], v.dim, 4 * v.dim, FeedForward::Activation::gelu),
+          audio_ff(builder["audio_ff"], a.dim, 4 * a.dim, FeedForward::Activation::gelu) {
+        builder.finish(*this, "LTX2VideoTransformerBlock",
+                       {v.heads, a.heads, v.gated, a.gated, v.cross_attn_mod, a.cross_attn_mod});
+    }
+
+    bool video_cross_attn_adaln, audio_cross_attn_adaln;
+    PlainRmsNorm norm;  // norm1, norm2, norm3 and those of audio and between: none has a weight
+    Parameter &scale_shift_table, &audio_scale_shift_table;
+    Parameter *prompt_scale_shift_table, *audio_prompt_scale_shift_table;
+    Parameter &video_a2v_cross_attn_scale_shift_table, &audio_a2v_cross_attn_scale_shift_table;
+    LTX2Attention attn1, audio_attn1, attn2, audio_attn2, audio_to_video_attn, video_to_audio_attn;
+    FeedForward ff, audio_ff;
+};
+
+/// LTX2AudioVideoRotaryPosEmbed: coords [B, axes, S, 2] → cos, sin.
+struct RotaryPosEmbed {
+    std::int64_t dim;
+
+    [[nodiscard]] Rotary operator()(Tensor coords_in) const {
+        const Tensor held = std::move(coords_in);
+        Run& run = held.run();
+        const std::int64_t axes = held.size(1), elements = 2 * axes;
+        const Tensors ends = chunk(held, 2, -1);
+        Tensor coords = div_scalar(add(ends[0], ends[1]));
+        coords = squeeze(coords, -1);
+        Tensor grid;
+        {
+            std::vector<Tensor> fractions;
+            for (std::int64_t i = 0; i < axes; ++i) fractions.push_back(div_scalar(select(coords, 1, i)));
+            grid = stack(fractions, -1);
+        }
+        const Tensor pow_indices = scalar_pow(run.empty({dim / elements}, Dtype::f64, Op::linspace));
+        Tensor freqs = div_scalar(mul_scalar(pow_indices));
+        freqs = to_float(std::move(freqs));
+        {
+            Tensor places = mul_scalar(unsqueeze(grid, -1), false);
+            places = add_scalar(std::move(places));
+            freqs = mul(std::move(places), freqs);
+        }
+        freqs = flatten(transpose(freqs, -1, -2), 2, 3);
+        Tensor cos_freqs = repeat_interleave(cos(freqs), 2, -1);
+        Tensor sin_freqs = repeat_interleave(sin(freqs), 2, -1);
+        const std::int64_t rest = dim % elements;
+        if (rest != 0) {
+            const Dims sizes{cos_freqs.size(0), cos_freqs.size(1), rest};
+            const Tensor cos_padding = run.empty(sizes, Dtype::f32, Op::ones);
+            const Tensor sin_padding = run.empty(sizes, Dtype::f32, Op::zeros);
+            cos_freqs = cat({cos_padding, cos_freqs}, -1);
+            sin_freqs = cat({sin_padding, sin_freqs}, -1);
+        }
+        return {cos_freqs, sin_freqs};
+    }
+};
+
+class LTX2VideoTransformer3DModel : public Model {
+  public:
+    LTX2VideoTransformer3DModel(const Builder& builder, const profile::Config& config)
+        : in_channels_(config.integer("in_channels")),
+          out_channels_(config.integer("out_channels")),
+          audio_in_channels_(config.integer("audio_in_channels")),
+          audio_out_channels_(config.integer("audio_out_channels")),
+          caption_channels_(config.integer("caption_channels")),
+          use_prompt_embeddings_(config.boolean("use_prompt_embeddings", true)) {
+        const Stream v{config.integer("num_attention_heads") * config.integer("attention_head_dim"),
+                       config.integer("num_attention_heads"),
+                       config.integer("attention_head_dim"),
+                       config.integer("cross_attention_dim"),
+                       config.boolean("gated_attn", false),
+                       config.boolean("cross_attn_mod", false)};
+        const Stream a{config.integer("audio_num_attention_heads") * config.integer("audio_attention_head_dim"),
+                       config.integer("audio_num_attention_heads"),
+                       config.integer("audio_attention_head_dim"),
+                       config.integer("audio_cross_attention_dim"),
+                       config.boolean("audio_gated_attn", false),
+                       config.boolean("audio_cross_attn_mod", false)};
+        dim_ = v.dim;
+        audio_dim_ = a.dim;
+        prompt_modulation_ = v.cross_attn_mod || a.cross_attn_mod;
+        scale_shift_table = &builder.parameter("scale_shift_table", {2, dim_});
+        audio_scale_shift_table = &builder.parameter("audio_scale_shift_table", {2, audio_dim_});
+        proj_in = builder.linear("proj_in", in_channels_, dim_);
+        audio_proj_in = builder.linear("audio_proj_in", audio_in_channels_, audio_dim_);
+        constexpr auto gelu_tanh = TextProjection::Activation::gelu_tanh;
+        if (use_prompt_embeddings_) {
+            caption_projection = TextProjection(builder["caption_projection"], caption_channels_, dim_, gelu_tanh);
+            audio_caption_projection =
+                TextProjection(builder["audio_caption_projection"], caption_channels_, audio_dim_, gelu_tanh);
+        }
+        const auto single = [&builder](std::string_view name, std::int64_t dim, std::int64_t vectors) {
+            return AdaLayerNormSingle(builder[name], dim, vectors);
+        };
+        time_embed = single("time_embed", dim_, v.vectors());
+        audio_time_embed = single("audio_time_embed", audio_dim_, a.vectors());
+        av_cross_attn_video_scale_shift = single("av_cross_attn_video_scale_shift", dim_, 4);
+        av_cross_attn_audio_scale_shift = single("av_cross_attn_audio_scale_shift", audio_dim_, 4);
+        av_cross_attn_video_a2v_gate = single("av_cross_attn_video_a2v_gate", dim_, 1);
+        av_cross_attn_audio_v2a_gate = single("av_cross_attn_audio_v2a_gate", audio_dim_, 1);
+        if (prompt_modulation_) {
+            prompt_adaln = single("prompt_adaln", dim_, 2);
+            audio_prompt_adaln = single("audio_prompt_adaln", audio_dim_, 2);
+        }
+        rope = {dim_};
+        audio_rope = {audio_dim_};
+        cross_attn_rope = {a.cross_attention_dim};
+        cross_attn_audio_rope = {a.cross_attention_dim};
+        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
+            transformer_blocks.emplace_back(builder["transformer_blocks"][i], v, a);
+        norm_out = builder.layer_norm("norm_out", dim_, false);
+        proj_out = builder.linear("proj_out", dim_, out_channels_);
+        audio_norm_out = builder.layer_norm("audio_norm_out", audio_dim_, false);
+        audio_proj_out = builder.linear("audio_proj_out", audio_dim_, audio_out_channels_);
+    }
+
+    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
+        // LTX-2.3's connectors project the prompt for each modality
+        const std::int64_t text = use_prompt_embeddings_ ? caption_channels_ : dim_,
+                           audio_text = use_prompt_embeddings_ ? caption_channels_ : audio_dim_;
+        std::vector<Value> out{
+            {"hidden_states", {request.batch, tokens(request), in_channels_}, request.dtype},
+            {"audio_hidden_states", {request.batch, audio_tokens(request), audio_in_channels_}, request.dtype},
+            {"encoder_hidden_states", {request.batch, request.text_tokens, text}, request.dtype},
+            {"audio_encoder_hidden_states", {request.batch, request.text_tokens, audio_text}, request.dtype},
+            {"timestep", {request.batch}, request.dtype}};
+        if (prompt_modulation_) out.push_back({"sigma", {request.batch}, request.dtype});
+        return out;
+    }
+
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
+        return {{request.batch, tokens(request), out_channels_},
+                {request.batch, audio_tokens(request), audio_out_channels_}};
+    }
+
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
+        Tensor hidden_states = args[0], audio_hidden_states = args[1];
+        Tensor encoder_hidden_states = args[2], audio_encoder_hidden_states = args[3];
+        const Tensor timestep = args[4];
+        const std::int64_t batch_size = hidden_states.size(0);
+        Run& run = hidden_states.run();
+
+        // 1. Prepare RoPE positional embeddings
+        const Tensor video_coords = prepare_video_coords(run, batch_size, grid_of(request));
+        const Tensor audio_coords = prepare_audio_coords(run, batch_size, audio_tokens(request));
+        const Rotary video_rotary_emb = rope(video_coords);
+        const Rotary audio_rotary_emb = audio_rope(audio_coords);
+        const Rotary video_cross_attn_rotary_emb = cross_attn_rope(slice(video_coords, 1, 0, 1));
+        const Rotary audio_cross_attn_rotary_emb = cross_attn_audio_rope(slice(audio_coords, 1, 0, 1));
+
+        // 2. Patchify input projections
+        hidden_states = proj_in(hidden_states);
+        audio_hidden_states = audio_proj_in(audio_hidden_states);
+
+        // 3. Prepare timestep embeddings and modulation parameters
+        const Dtype dtype = hidden_states.dtype();
+        const auto by_sample = [batch_size](const Tensor& x) { return view(x, {batch_size, -1, x.size(-1)}); };
+        Tensor temb, embedded_timestep, temb_audio, audio_embedded_timestep;
+        {
+            const Tensors embedded = time_embed(timestep, dtype);
+            temb = by_sample(embedded[0]);
+            embedded_timestep = by_sample(embedded[1]);
+        }
+        {
+            const Tensors embedded = audio_time_embed(timestep, dtype);
+            temb_audio = by_sample(embedded[0]);
+            audio_embedded_timestep = by_sample(embedded[1]);
+        }
+        Tensor unused;  // `_`, which keeps the last one's embedded timestep
+        const auto modulation = [&](const AdaLayerNormSingle& adaln, Tensor at) {
+            Tensors embedded = adaln(std::move(at), dtype);
+            unused = embedded[1];
+            return by_sample(embedded[0]);
+        };
+        Tensor temb_prompt, temb_prompt_audio;
+        if (prompt_modulation_) {
+            temb_prompt = modulation(prompt_adaln, args[5]);
+            temb_prompt_audio = modulation(audio_prompt_adaln, args[5]);
+        }
+        const Tensor video_cross_attn_scale_shift = modulation(av_cross_attn_video_scale_shift, timestep);
+        const Tensor video_cross_attn_a2v_gate = modulation(av_cross_attn_video_a2v_gate, mul_scalar(timestep));
+        const Tensor audio_cross_attn_scale_shift = modulation(av_cross_attn_audio_scale_shift, timestep);
+        const Tensor audio_cross_attn_v2a_gate = modulation(av_cross_attn_audio_v2a_gate, mul_scalar(timestep));
+
+        // 4. Prepare prompt embeddings (LTX-2.0)
+        if (use_prompt_embeddings_) {
+            encoder_hidden_states = caption_projection(encoder_hidden_states);
+            encoder_hidden_states = view(encoder_hidden_states, {batch_size, -1, dim_});
+            audio_encoder_hidden_states = audio_caption_projection(audio_encoder_hidden_states);
+            audio_encoder_hidden_states = view(audio_encoder_hidden_states, {batch_size, -1, audio_dim_});
+        }
+
+        // 5. Run transformer blocks
+        const Caller call(run, gradient_checkpointing);
+        for (const LTX2VideoTransformerBlock& block : transformer_blocks) {
+            Tensors block_args{hidden_states,
+                               audio_hidden_states,
+                               encoder_hidden_states,
+                               audio_encoder_hidden_states,
+                               temb,
+                               temb_audio,
+                               video_cross_attn_scale_shift,
+                               audio_cross_attn_scale_shift,
+                               video_cross_attn_a2v_gate,
+                               audio_cross_attn_v2a_gate,
+                               video_rotary_emb.cos,
+                               video_rotary_emb.sin,
+                               audio_rotary_emb.cos,
+                               audio_rotary_emb.sin,
+                               video_cross_attn_rotary_emb.cos,
+                               video_cross_attn_rotary_emb.sin,
+                               audio_cross_attn_rotary_emb.cos,
+                               audio_cross_attn_rotary_emb.sin};
+            if (prompt_modulation_) {
+                block_args.push_back(temb_prompt);
+                block_args.push_back(temb_prompt_audio);
+            }
+            Tensors results = call(block, std::move(block_args));
+            hidden_states = std::move(results[0]);
+            audio_hidden_states = std::move(results[1]);
+        }
+
+        // 6. Output layers
+        const Tensor scale_shift_values = scale_shift(*scale_shift_table, embedded_timestep);
+        const Tensor shift = select(scale_shift_values, 2, 0), scale = select(scale_shift_values, 2, 1);
+        hidden_states = norm_out(hidden_states);
+        hidden_states = scale_and_shift(hidden_states, scale, shift);
+        const Tensor output = proj_out(hidden_states);
+
+        const Tensor audio_scale_shift_values = scale_shift(*audio_scale_shift_table, audio_embedded_timestep);
+        const Tensor audio_shift = select(audio_scale_shift_values, 2, 0),
+                     audio_scale = select(audio_scale_shift_values, 2, 1);
+        audio_hidden_states = audio_norm_out(audio_hidden_states);
+        audio_hidden_states = scale_and_shift(audio_hidden_states, audio_scale, audio_shift);
+        const Tensor audio_output = audio_proj_out(audio_hidden_states);
+        return {output, audio_output};
+    }
+
+  private:
+    struct Grid {
+        std::int64_t num_frames, height, width;
+    };
+    [[nodiscard]] static Grid grid_of(const Request& request) {
+        return {(request.frames - 1) / 8 + 1, request.height / 32, request.width / 32};  // as the VAE compresses
+    }
+    [[nodiscard]] static std::int64_t tokens(const Request& request) {
+        const Grid grid = grid_of(request);
+        return grid.num_frames * grid.height * grid.width;
+    }
+    /// 24 frames and 25 audio latents a second (16000 samples / 160 a hop / 4), rounded to even as Python does.
+    [[nodiscard]] static std::int64_t audio_tokens(const Request& request) {
+        return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(request.frames) / 24 * 25));
+    }
+
+    // table[None, None] + embedded_timestep[:, :, None]
+    [[nodiscard]] static Tensor scale_shift(const Parameter& table, const Tensor& embedded_timestep) {
+        return add(unsqueeze(unsqueeze(table.value, 0), 0), unsqueeze(embedded_timestep, 2));
+    }
+
+    // [B, 3, S, 2]: where each patch begins and ends, in pixels and seconds
+    [[nodiscard]] static Tensor prepare_video_coords(Run& run, std::int64_t batch_size, const Grid& size) {
+        const Dims whole{size.num_frames, size.height, size.width};
+        const Tensor grid_f = arange(run, size.num_frames, Dtype::f32);
+        const Tensor grid_h = arange(run, size.height, Dtype::f32);
+        const Tensor grid_w = arange(run, size.width, Dtype::f32);
+        Tensor grid;
+        {
+            const std::array<Tensor, 3> meshgrid{expand(view(grid_f, {-1, 1, 1}), whole),
+                                                 expand(view(grid_h, {1, -1, 1}), whole),
+                                                 expand(view(grid_w, {1, 1, -1}), whole)};
+            grid = stack(meshgrid, 0);
+        }
+        const Tensor patch_size_delta = run.empty({3}, Dtype::f32, Op::to_device);
+        const Tensor patch_ends = add(grid, view(patch_size_delta, {3, 1, 1, 1}));
+        Tensor latent_coords = stack(std::array{grid, patch_ends}, -1);
+        latent_coords = flatten(latent_coords, 1, 3);
+        latent_coords = repeat(unsqueeze(latent_coords, 0), {batch_size, 1, 1, 1});
+        const Tensor scale_tensor = run.empty({3}, Dtype::i64, Op::to_device);
+        const Tensor pixel_coords = mul(latent_coords, view(scale_tensor, {1, 3, 1, 1}));
+        {
+            Tensor frames = add_scalar(select(pixel_coords, 1, 0));
+            frames = add_scalar(std::move(frames));
+            frames = clamp_min(std::move(frames));
+        }
+        static_cast<void>(div_scalar(select(pixel_coords, 1, 0)));
+        return pixel_coords;
+    }
+
+    // [B, 1, S, 2]: where each latent begins and ends, in seconds
+    [[nodiscard]] static Tensor prepare_audio_coords(Run& run, std::int64_t batch_size, std::int64_t num_frames) {
+        const auto causal = [](const Tensor& mel) {
+            Tensor shifted = add_scalar(add_scalar(mel));
+            return clamp_min(std::move(shifted));
+        };
+        const Tensor grid_f = arange(run, num_frames, Dtype::f32);
+        Tensor grid_start_mel = mul_scalar(grid_f, false);
+        grid_start_mel = causal(grid_start_mel);
+        const Tensor grid_start_s = div_scalar(mul_scalar(grid_start_mel, false));
+        Tensor grid_end_mel = mul_scalar(add_scalar(grid_f), false);
+        grid_end_mel = causal(grid_end_mel);
+        const Tensor grid_end_s = div_scalar(mul_scalar(grid_end_mel, false));
+        Tensor audio_coords = stack(std::array{grid_start_s, grid_end_s}, -1);
+        audio_coords = expand(unsqueeze(audio_coords, 0), {batch_size, -1, -1});
+        return unsqueeze(audio_coords, 1);
+    }
+
+    std::int64_t in_channels_, out_channels_, audio_in_channels_, audio_out_channels_, caption_channels_;
+    std::int64_t dim_ = 0, audio_dim_ = 0;
+    bool use_prompt_embeddings_, prompt_modulation_ = false;
+    Parameter *scale_shift_table = nullptr, *audio_scale_shift_table = nullptr;
+    Linear proj_in, audio_proj_in, proj_out, audio_proj_out;
+    TextProjection caption_projection, audio_caption_projection;
+    AdaLayerNormSingle time_embed, audio_time_embed, av_cross_attn_video_scale_shift, av_cross_attn_audio_scale_shift,
+        av_cross_attn_video_a2v_gate, av_cross_attn_audio_v2a_gate, prompt_adaln, audio_prompt_adaln;
+    RotaryPosEmbed rope{}, audio_rope{}, cross_attn_rope{}, cross_attn_audio_rope{};
+    std::deque<LTX2VideoTransformerBlock> transformer_blocks;
+    nn::LayerNorm norm_out, audio_norm_out;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return std::make_unique<LTX2VideoTransformer3DModel>(Builder(weights), profile.config);
+}
+
+}  // namespace vram::models::ltx2
