@@ -319,7 +319,10 @@ def _vae(case: dict):
         return model, {"x": (shape, None)}, lambda x: model.encode(x, return_dict=False)[0]
     shape = (batch, entry.latent_channels) + (() if frames is None else (frames,)) + (
         height // entry.spatial, width // entry.spatial)
-    return model, {"z": (shape, None)}, lambda z: model.decode(z, return_dict=False)[0]
+    inputs = {"z": (shape, None)}
+    if getattr(model.config, "timestep_conditioning", False):  # a time to decode at
+        inputs["temb"] = ((batch,), None)
+    return model, inputs, lambda z, **given: model.decode(z, **given, return_dict=False)[0]
 
 
 def _text_encoder(case: dict):

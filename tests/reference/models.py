@@ -308,9 +308,9 @@ def _ltx_tokens(case):
     return frames * height * width
 
 
-def _ltxv():
+def _ltxv(**changes):
     config = dict(in_channels=128, out_channels=128, num_attention_heads=32, attention_head_dim=64,
-                  cross_attention_dim=2048, num_layers=28, caption_channels=4096)
+                  cross_attention_dim=2048, num_layers=28, caption_channels=4096) | changes
 
     def inputs(case, config):
         batch, text = case["batch"], case["text_tokens"]
@@ -394,6 +394,7 @@ MODELS = {
                                              image_condition_type="latent_concat"),
     "cogvideox_5b": _cogvideox(),
     "ltxv_2b": _ltxv(),
+    "ltxv_13b": _ltxv(attention_head_dim=128, cross_attention_dim=4096, num_layers=48),
     "ltx2_19b": _ltx2(),
 }
 
@@ -426,6 +427,16 @@ VAES = {
                           temperal_downsample=[False, True, True]),
                      48, spatial=16, temporal=_every(4)),
     "vae_ltxv_090": Vae("AutoencoderKLLTXVideo", {}, 128, spatial=32, temporal=_every(8)),
+    "vae_ltxv_095_097": Vae("AutoencoderKLLTXVideo",
+                            dict(block_out_channels=(128, 256, 512, 1024, 2048),
+                                 down_block_types=("LTXVideo095DownBlock3D",) * 4,
+                                 decoder_block_out_channels=(256, 512, 1024), layers_per_block=(4, 6, 6, 2, 2),
+                                 decoder_layers_per_block=(5, 5, 5, 5), spatio_temporal_scaling=(True,) * 4,
+                                 decoder_spatio_temporal_scaling=(True,) * 3, decoder_inject_noise=(False,) * 4,
+                                 downsample_type=("spatial", "temporal", "spatiotemporal", "spatiotemporal"),
+                                 upsample_residual=(True,) * 3, upsample_factor=(2, 2, 2), timestep_conditioning=True,
+                                 spatial_compression_ratio=32, temporal_compression_ratio=8),
+                            128, spatial=32, temporal=_every(8)),
     "vae_ltx2_video_default": Vae("AutoencoderKLLTX2Video", {}, 128, spatial=32, temporal=_every(8)),
     "vae_hunyuan_video": Vae("AutoencoderKLHunyuanVideo", {}, 16, temporal=_every(4)),
     "vae_cogvideox": Vae("AutoencoderKLCogVideoX",
