@@ -19,6 +19,22 @@ Tensors AdaLayerNormZero::operator()(Tensor x_in, Tensor emb_in) const {
     return {x, parts[2], parts[3], parts[4], parts[5]};
 }
 
+Sd35AdaLayerNormZeroX::Sd35AdaLayerNormZeroX(const nn::Builder& builder, std::int64_t size)
+    : linear(builder.linear("linear", size, 9 * size)), norm(builder.layer_norm("norm", size, false)) {}
+
+Tensors Sd35AdaLayerNormZeroX::operator()(Tensor hidden_states_in, Tensor emb_in) const {
+    const Tensor held = std::move(hidden_states_in), held_emb = std::move(emb_in);
+    Tensor emb = linear(silu(held_emb));
+    // shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp, shift_msa2, scale_msa2, gate_msa2
+    const Tensors parts = chunk(emb, 9, 1);
+    const Tensor norm_hidden_states = norm(held);
+    Tensor hidden_states = mul(norm_hidden_states, add_scalar(unsqueeze(parts[1], 1)));
+    hidden_states = add(std::move(hidden_states), unsqueeze(parts[0], 1));
+    Tensor norm_hidden_states2 = mul(norm_hidden_states, add_scalar(unsqueeze(parts[7], 1)));
+    norm_hidden_states2 = add(std::move(norm_hidden_states2), unsqueeze(parts[6], 1));
+    return {hidden_states, parts[2], parts[3], parts[4], parts[5], norm_hidden_states2, parts[8]};
+}
+
 AdaLayerNormZeroSingle::AdaLayerNormZeroSingle(const nn::Builder& builder, std::int64_t size)
     : linear(builder.linear("linear", size, 3 * size)), norm(builder.layer_norm("norm", size, false)) {}
 

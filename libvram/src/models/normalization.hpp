@@ -18,6 +18,18 @@ class AdaLayerNormZero {
     nn::LayerNorm norm;
 };
 
+/// SD35AdaLayerNormZeroX: {x, gate_msa, shift_mlp, scale_mlp, gate_mlp, x2, gate_msa2}.
+class Sd35AdaLayerNormZeroX {
+  public:
+    Sd35AdaLayerNormZeroX() = default;
+    Sd35AdaLayerNormZeroX(const nn::Builder& builder, std::int64_t size);
+    [[nodiscard]] nn::Tensors operator()(nn::Tensor hidden_states, nn::Tensor emb) const;
+
+  private:
+    nn::Linear linear;
+    nn::LayerNorm norm;
+};
+
 /// AdaLayerNormZeroSingle: {x, gate_msa}.
 class AdaLayerNormZeroSingle {
   public:

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "nn/module.hpp"
+
+/// diffusers' patches of a picture, with a table of sines for where they lie (diffusers 0.42.1, models/embeddings.py).
+namespace vram::models {
+
+/// PatchEmbed: latent [B, C, H, W] → [B, S, D], not contiguous.
+class PatchEmbed {
+  public:
+    struct Sizes {
+        std::int64_t patch_size, in_channels, dim, sample_size;
+        std::int64_t pos_embed_max_size = 0;  // patches a side of the table, which is cropped; 0: none, the table is of
+                                              // sample_size and another is made for other sizes
+    };
+    PatchEmbed() = default;
+    PatchEmbed(const nn::Builder& builder, const Sizes& sizes);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor latent) const;
+
+  private:
+    [[nodiscard]] nn::Tensor cropped_pos_embed(std::int64_t height, std::int64_t width) const;
+
+    Sizes sizes_{};
+    nn::Conv proj;
+    nn::Parameter* pos_embed = nullptr;  // a buffer
+};
+
+/// What a transformer over patches ends with: [B, S, patch² · channels] → [B, channels, height, width].
+[[nodiscard]] nn::Tensor unpatchify(nn::Tensor hidden_states, std::int64_t height, std::int64_t width,
+                                    std::int64_t patch_size, std::int64_t channels);
+
+}  // namespace vram::models
