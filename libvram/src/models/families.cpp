@@ -20,6 +20,7 @@ std::span<const Family> families() {
         Family{"ltx", ltx::build},
         Family{"ltx2", ltx2::build},
         Family{"lumina2", lumina2::build},
+        Family{"pixart", pixart::build},
         Family{"qwen2_5_vl", qwen2_5_vl::build},
         Family{"qwen_image", qwen_image::build},
         Family{"sd3", sd3::build},
