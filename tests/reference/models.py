@@ -148,6 +148,31 @@ def _sd3(**changes):
                  lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
 
 
+# -- Sana: linear attention over latents of 32 pixels ------------------------------------------------------------------
+
+def _sana(**changes):
+    config = dict(in_channels=32, out_channels=32, num_attention_heads=70, attention_head_dim=32, num_layers=20,
+                  num_cross_attention_heads=20, cross_attention_head_dim=112, cross_attention_dim=2240,
+                  caption_channels=2304, mlp_ratio=2.5, attention_bias=False, sample_size=32, patch_size=1,
+                  norm_elementwise_affine=False) | changes
+
+    def latents(case, config):
+        return case["batch"], config["in_channels"], case["height"] // 32, case["width"] // 32
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        inputs = {"hidden_states": (latents(case, config), None),
+                  "encoder_hidden_states": ((batch, text, config["caption_channels"]), None),
+                  "encoder_attention_mask": ((batch, text), torch.int64),
+                  "timestep": ((batch,), None)}
+        if config.get("guidance_embeds"):
+            inputs["guidance"] = ((batch,), None)
+        return inputs
+
+    return Model("diffusers", "SanaTransformer2DModel", config, inputs,
+                 lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
+
+
 # -- Z-Image: lists of samples -----------------------------------------------------------------------------------------
 
 def _z_image():
@@ -278,9 +303,9 @@ def _hunyuan_video(**changes):
                  _DOUBLE_SINGLE | {"refiners": "num_refiner_layers"})
 
 
-def _cogvideox():
+def _cogvideox(**changes):
     config = dict(num_attention_heads=48, attention_head_dim=64, in_channels=16, out_channels=16, num_layers=42,
-                  text_embed_dim=4096, time_embed_dim=512, use_rotary_positional_embeddings=True)
+                  text_embed_dim=4096, time_embed_dim=512, use_rotary_positional_embeddings=True) | changes
 
     def latents(case, config):
         frames, height, width = _latents(case)
@@ -289,10 +314,12 @@ def _cogvideox():
     def inputs(case, config):
         batch, frames, _, height, width = latents(case, config)
         rotary = ((frames * (height // 2) * (width // 2), config["attention_head_dim"]), torch.float32)
-        return {"hidden_states": (latents(case, config), None),
-                "encoder_hidden_states": ((batch, case["text_tokens"], config["text_embed_dim"]), None),
-                "timestep": ((batch,), torch.int64),
-                "image_rotary_emb.0": rotary, "image_rotary_emb.1": rotary}
+        inputs = {"hidden_states": (latents(case, config), None),
+                  "encoder_hidden_states": ((batch, case["text_tokens"], config["text_embed_dim"]), None),
+                  "timestep": ((batch,), torch.int64)}
+        if config["use_rotary_positional_embeddings"]:
+            inputs |= {"image_rotary_emb.0": rotary, "image_rotary_emb.1": rotary}
+        return inputs
 
     return Model("diffusers", "CogVideoXTransformer3DModel", config, inputs,
                  lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
@@ -368,6 +395,12 @@ MODELS = {
     "sd35_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
                         dual_attention_layers=tuple(range(13))),
     "sd35_large": _sd3(num_layers=38, num_attention_heads=38, caption_projection_dim=2432, pos_embed_max_size=192),
+    "sana_1600m": _sana(),
+    "sana_600m": _sana(num_attention_heads=36, num_layers=28, num_cross_attention_heads=16, cross_attention_head_dim=72,
+                       cross_attention_dim=1152),
+    "sana15_1600m": _sana(qk_norm="rms_norm_across_heads"),
+    "sana15_4800m": _sana(num_layers=60, qk_norm="rms_norm_across_heads"),
+    "sana_sprint_1600m": _sana(qk_norm="rms_norm_across_heads", guidance_embeds=True),
     "sd15": Model(
         "diffusers", "UNet2DConditionModel",
         dict(in_channels=4, out_channels=4, sample_size=64, block_out_channels=(320, 640, 1280, 1280),
@@ -392,6 +425,7 @@ MODELS = {
     "hunyuan_video": _hunyuan_video(),
     "hunyuan_video_i2v_33ch": _hunyuan_video(in_channels=33, guidance_embeds=False,
                                              image_condition_type="latent_concat"),
+    "cogvideox_2b": _cogvideox(num_attention_heads=30, num_layers=30, use_rotary_positional_embeddings=False),
     "cogvideox_5b": _cogvideox(),
     "ltxv_2b": _ltxv(),
     "ltxv_13b": _ltxv(attention_head_dim=128, cross_attention_dim=4096, num_layers=48),

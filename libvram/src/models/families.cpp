@@ -7,13 +7,16 @@ namespace vram::models {
 
 std::span<const Family> families() {
     static constexpr std::array list{
+        Family{"autoencoder_dc", autoencoder_dc::build},
         Family{"autoencoder_kl", autoencoder_kl::build},
+        Family{"autoencoder_kl_cogvideox", autoencoder_kl_cogvideox::build},
         Family{"autoencoder_kl_ltx", autoencoder_kl_ltx::build},
         Family{"autoencoder_kl_ltx2", autoencoder_kl_ltx2::build},
         Family{"autoencoder_kl_qwenimage", autoencoder_kl_qwenimage::build},
         Family{"autoencoder_kl_wan", autoencoder_kl_wan::build},
         Family{"chroma", chroma::build},
         Family{"clip_text", clip_text::build},
+        Family{"cogvideox", cogvideox::build},
         Family{"flux", flux::build},
         Family{"flux2", flux2::build},
         Family{"hunyuan_video", hunyuan_video::build},
@@ -23,6 +26,7 @@ std::span<const Family> families() {
         Family{"pixart", pixart::build},
         Family{"qwen2_5_vl", qwen2_5_vl::build},
         Family{"qwen_image", qwen_image::build},
+        Family{"sana", sana::build},
         Family{"sd3", sd3::build},
         Family{"t5", t5::build},
         Family{"text_decoder", text_decoder::build},

@@ -5,7 +5,13 @@
 /// What each family file offers. A new family is its file, a declaration here and a line in families.cpp.
 namespace vram::models {
 
+namespace autoencoder_dc {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace autoencoder_kl {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
+namespace autoencoder_kl_cogvideox {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
 namespace autoencoder_kl_ltx {
@@ -24,6 +30,9 @@ namespace chroma {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
 namespace clip_text {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
+namespace cogvideox {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
 namespace flux {
@@ -51,6 +60,9 @@ namespace qwen2_5_vl {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
 namespace qwen_image {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
+namespace sana {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
 namespace sd3 {

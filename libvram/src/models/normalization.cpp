@@ -64,8 +64,8 @@ Tensor AdaLayerNormContinuous::operator()(Tensor x_in, Tensor conditioning_embed
     return x;
 }
 
-PlainRmsNorm::PlainRmsNorm(const nn::Builder& builder, std::int64_t size)
-    : weight(&builder.parameter("weight", {size})) {}
+PlainRmsNorm::PlainRmsNorm(const nn::Builder& builder, std::int64_t size, bool with_bias)
+    : weight(&builder.parameter("weight", {size})), bias(with_bias ? &builder.parameter("bias", {size}) : nullptr) {}
 
 Tensor PlainRmsNorm::operator()(Tensor hidden_states_in) const {
     const Tensor held = std::move(hidden_states_in);
@@ -75,7 +75,9 @@ Tensor PlainRmsNorm::operator()(Tensor hidden_states_in) const {
     if (weight == nullptr) return to(hidden_states, held.dtype());
     // convert into half-precision if necessary
     if (size_of(weight->value.dtype()) == 2) hidden_states = to(hidden_states, weight->value.dtype());
-    return mul(hidden_states, weight->value);
+    hidden_states = mul(hidden_states, weight->value);
+    if (bias != nullptr) hidden_states = add(hidden_states, bias->value);
+    return hidden_states;
 }
 
 AdaLayerNormSingle::AdaLayerNormSingle(const nn::Builder& builder, std::int64_t size, std::int64_t vectors)

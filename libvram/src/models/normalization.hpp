@@ -58,11 +58,11 @@ class AdaLayerNormContinuous {
 class PlainRmsNorm {
   public:
     PlainRmsNorm() = default;  ///< without a weight: the result is in the input's dtype
-    PlainRmsNorm(const nn::Builder& builder, std::int64_t size);
+    PlainRmsNorm(const nn::Builder& builder, std::int64_t size, bool bias = false);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
 
   private:
-    nn::Parameter* weight = nullptr;
+    nn::Parameter *weight = nullptr, *bias = nullptr;
 };
 
 /// AdaLayerNormSingle without additional conditions, LTX2AdaLayerNormSingle: timestep [N] → {modulation [N, vectors x

@@ -13,7 +13,9 @@ namespace vram::models {
 /// and in place. Tiles end with height and width.
 class Blend {
   public:
-    Blend(const nn::Builder& builder, std::int64_t extent) : rows(builder, -2, extent), columns(builder, -1, extent) {}
+    Blend(const nn::Builder& builder, std::int64_t extent) : Blend(builder, extent, extent) {}
+    Blend(const nn::Builder& builder, std::int64_t height, std::int64_t width)
+        : rows(builder, -2, height), columns(builder, -1, width) {}
     void v(const nn::Caller& call, const nn::Tensor& a, const nn::Tensor& b) const { (void)call(rows, {a, b}); }
     void h(const nn::Caller& call, const nn::Tensor& a, const nn::Tensor& b) const { (void)call(columns, {a, b}); }
 

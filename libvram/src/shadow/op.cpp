@@ -100,7 +100,11 @@ const char* to_text(Op op) {
                                       "conv_workspace",
                                       "attention_workspace",
                                       "contiguous_copy",
-                                      "full"};
+                                      "full",
+                                      "relu",
+                                      "threshold_backward",
+                                      "avg_pool",
+                                      "avg_pool_backward"};
     static_assert(names.size() == static_cast<std::size_t>(Op::count_));
     return names[static_cast<std::size_t>(op)];
 }

@@ -101,6 +101,10 @@ enum class Op : std::uint8_t {
     attention_workspace,
     contiguous_copy,
     full,
+    relu,
+    threshold_backward,
+    avg_pool,
+    avg_pool_backward,
     count_
 };
 

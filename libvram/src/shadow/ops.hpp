@@ -71,6 +71,7 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor sqrt(Tensor x);
 [[nodiscard]] Tensor sigmoid(Tensor x);
 [[nodiscard]] Tensor tanh(Tensor x);
+[[nodiscard]] Tensor relu(Tensor x);
 [[nodiscard]] Tensor silu(Tensor x);
 [[nodiscard]] Tensor gelu(Tensor x);
 [[nodiscard]] Tensor clamp(Tensor x);
@@ -115,6 +116,9 @@ struct Conv {
 [[nodiscard]] Tensor conv(Tensor x, Tensor weight, Tensor bias, const Conv& how);
 [[nodiscard]] Tensor upsample_nearest(Tensor x, std::int64_t factor);  ///< every spatial dimension
 [[nodiscard]] Tensor upsample_nearest_to(Tensor x, const Dims& spatial);
+[[nodiscard]] Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride);  ///< no padding
+[[nodiscard]] Tensor pixel_shuffle(Tensor x, std::int64_t factor);    ///< [B, C f f, H, W] → [B, C, H f, W f]
+[[nodiscard]] Tensor pixel_unshuffle(Tensor x, std::int64_t factor);  ///< [B, C, H f, W f] → [B, C f f, H, W]
 [[nodiscard]] Tensor pad(Tensor x,
                          std::initializer_list<std::int64_t> amounts);  ///< constant; last dimension first, as F.pad
 

@@ -87,6 +87,13 @@ void upsample_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(run.layouts.like(node.meta[0], grads[0].dtype()), Op::upsample_backward);
 }
 
+void avg_pool_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor x = run.unpack(node.saved[0]);
+    const StorageRef copy =
+        grads[0].contiguous() ? StorageRef() : run.scratch(dense_bytes(grads[0]), Op::contiguous_copy);
+    out[0] = run.empty(x.sizes(), x.dtype(), Op::avg_pool_backward);
+}
+
 // constant_pad_nd_backward: a view of the middle where nothing was cropped, cloned.
 void pad_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor middle = run.view_of(grads[0], node.meta[0]->sizes, grads[0].layout()->strides);
@@ -162,6 +169,43 @@ Tensor upsample_nearest(Tensor x_in, std::int64_t factor) {
     Dims spatial;
     for (int i = 2; i < x.rank(); ++i) spatial.push_back(checked_mul(x.size(i), factor));
     return upsample_nearest_to(std::move(x), spatial);
+}
+
+// avg_pool2d over a view; its kernel reads a contiguous input. Source: aten/src/ATen/native/Pool.h and
+// cuda/AveragePool2d.cu.
+Tensor avg_pool1d(Tensor x_in, std::int64_t kernel, std::int64_t stride) {
+    Tensor x = std::move(x_in);
+    Run& run = x.run();
+    run.op = Op::avg_pool;
+    NodeRef node = run.record(Op::avg_pool, avg_pool_backward, {&x});
+    if (node) run.save(*node, x);
+    Dims sizes = x.sizes();
+    const int last = x.rank() - 1;
+    sizes[last] = (sizes[last] - kernel) / stride + 1;
+    Tensor out = run.empty(sizes, x.dtype(), Op::avg_pool);
+    const StorageRef copy = x.contiguous() ? StorageRef() : run.scratch(dense_bytes(x), Op::contiguous_copy);
+    Run::attach(out, node);
+    return out;
+}
+
+// Views around one copy, on CUDA as in their backward. Source: aten/src/ATen/native/PixelShuffle.cpp,
+// math_pixel_shuffle.
+Tensor pixel_shuffle(Tensor x_in, std::int64_t factor) {
+    Tensor x = std::move(x_in);
+    const Dims from = x.sizes();
+    const std::int64_t channels = from[1] / (factor * factor);
+    x = reshape(std::move(x), {from[0], channels, factor, factor, from[2], from[3]});
+    x = permute(std::move(x), {0, 1, 4, 2, 5, 3});
+    return reshape(std::move(x), {from[0], channels, from[2] * factor, from[3] * factor});
+}
+
+Tensor pixel_unshuffle(Tensor x_in, std::int64_t factor) {
+    Tensor x = std::move(x_in);
+    const Dims from = x.sizes();
+    const std::int64_t height = from[2] / factor, width = from[3] / factor;
+    x = reshape(std::move(x), {from[0], from[1], height, factor, width, factor});
+    x = permute(std::move(x), {0, 1, 3, 5, 2, 4});
+    return reshape(std::move(x), {from[0], from[1] * factor * factor, height, width});
 }
 
 Tensor pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {

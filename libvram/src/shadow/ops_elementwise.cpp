@@ -69,6 +69,12 @@ void fused_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
     out[0] = joined(grads[0], saved, node.op == Op::silu ? Op::silu_backward : Op::gelu_backward);
 }
+// threshold_backward(grad, result, 0): its iterator reads the result first. Source:
+// aten/src/ATen/native/Activation.cpp.
+void relu_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor result = run.unpack(node.saved[0]);
+    out[0] = joined(result, grads[0], Op::threshold_backward);
+}
 
 Tensor unary(Tensor& x, Op op, Keeps keeps, Backward backward, std::optional<Dtype> dtype = std::nullopt) {
     Run& run = x.run();
@@ -334,6 +340,10 @@ Tensor sigmoid(Tensor x_in) {
 Tensor tanh(Tensor x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::tanh, Keeps::output, fused_backward);
+}
+Tensor relu(Tensor x_in) {
+    Tensor x = std::move(x_in);
+    return unary(x, Op::relu, Keeps::output, relu_backward);
 }
 Tensor silu(Tensor x_in) {
     Tensor x = std::move(x_in);
