@@ -212,6 +212,9 @@ class CogVideoXTransformer3DModel : public Model {
         time_embedding = TimestepEmbedding(builder["time_embedding"], dim_, sizes.time_embed_dim);
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
             blocks.emplace_back(builder["transformer_blocks"][i], sizes);
+        // Nobody reads the text that the last block returns, so part of its graph dies with the forward: it is played,
+        // never copied.
+        if (!blocks.empty()) blocks.back().spec = -1;
         norm_final = builder.layer_norm("norm_final", dim_);
         norm_out_linear = builder["norm_out"].linear("linear", sizes.time_embed_dim, 2 * dim_);
         norm_out_norm = builder["norm_out"].layer_norm("norm", dim_);

@@ -306,8 +306,8 @@ class SanaTransformer2DModel : public Model {
     [[nodiscard]] Tensor modulated_norm(const Tensor& x, const Tensor& temb) const {
         Tensor hidden_states = norm_out(x);
         const Tensors modulation = chunk(add(unsqueeze(scale_shift_table->value, 0), unsqueeze(temb, 1)), 2, 1);
-        hidden_states = mul(hidden_states, add_scalar(modulation[1]));
-        hidden_states = add(hidden_states, modulation[0]);
+        Tensor product = mul(hidden_states, add_scalar(modulation[1]));
+        hidden_states = add(std::move(product), modulation[0]);
         return hidden_states;
     }
 
