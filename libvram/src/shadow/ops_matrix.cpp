@@ -129,6 +129,7 @@ Tensor matmul(Tensor a_in, Tensor b_in) {
     const Tensor held_a = std::move(a_in), held_b = std::move(b_in);
     Tensor b = autocast_lower(held_b);
     Tensor a = autocast_lower(held_a);
+    const Tensor held_a_cast = a, held_b_cast = b;  // autocast's wrapper holds them until torch.matmul returns
     if (a.rank() < 2 || b.rank() < 2) throw std::logic_error("matmul: of vectors");
     if (b.rank() == 2) return linear(std::move(a), transpose(std::move(b), 0, 1), {});
     // Batches that broadcast are expanded, then folded into one dimension: copies where strides do not allow a view.
