@@ -1,5 +1,6 @@
 #include <array>
 #include <stdexcept>
+#include <utility>
 
 #include "shadow/ops.hpp"
 
@@ -98,7 +99,7 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
         return bias.defined() ? add(std::move(out), std::move(bias)) : out;
     }
     Tensor bias_after;
-    if (!flat && bias.defined()) bias_after = std::move(bias);
+    if (!flat && bias.defined()) bias_after = std::exchange(bias, Tensor());
     // A copy where the rows do not lie one after the other; its history is part of the input's.
     Tensor rows = x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)});
     run.op = Op::addmm;
