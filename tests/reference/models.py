@@ -401,6 +401,9 @@ MODELS = {
     "sana15_1600m": _sana(qk_norm="rms_norm_across_heads"),
     "sana15_4800m": _sana(num_layers=60, qk_norm="rms_norm_across_heads"),
     "sana_sprint_1600m": _sana(qk_norm="rms_norm_across_heads", guidance_embeds=True),
+    "sana_sprint_600m": _sana(num_attention_heads=36, num_layers=28, num_cross_attention_heads=16,
+                              cross_attention_head_dim=72, cross_attention_dim=1152, qk_norm="rms_norm_across_heads",
+                              guidance_embeds=True),
     "sd15": Model(
         "diffusers", "UNet2DConditionModel",
         dict(in_channels=4, out_channels=4, sample_size=64, block_out_channels=(320, 640, 1280, 1280),
