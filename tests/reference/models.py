@@ -128,14 +128,18 @@ def _qwen_image(**changes):
                  lambda case: {"img_shapes": [grids(case)] * case["batch"]})
 
 
-# -- Stable Diffusion 3.5 ----------------------------------------------------------------------------------------------
+# -- Stable Diffusion 3, PixArt-Sigma, AuraFlow: patches of a picture --------------------------------------------------
+
+def _latent_picture(case, channels):
+    return case["batch"], channels, case["height"] // 8, case["width"] // 8
+
 
 def _sd3(**changes):
     config = dict(sample_size=128, patch_size=2, in_channels=16, out_channels=16, attention_head_dim=64,
                   joint_attention_dim=4096, pooled_projection_dim=2048, qk_norm="rms_norm") | changes
 
     def latents(case, config):
-        return case["batch"], config["in_channels"], case["height"] // 8, case["width"] // 8
+        return _latent_picture(case, config["in_channels"])
 
     def inputs(case, config):
         batch = case["batch"]
@@ -146,6 +150,38 @@ def _sd3(**changes):
 
     return Model("diffusers", "SD3Transformer2DModel", config, inputs,
                  lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
+
+
+def _pixart():
+    config = dict(sample_size=128, patch_size=2, in_channels=4, out_channels=8, num_layers=28, attention_head_dim=72,
+                  num_attention_heads=16, cross_attention_dim=1152, caption_channels=4096,
+                  use_additional_conditions=False)
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        return {"hidden_states": (_latent_picture(case, config["in_channels"]), None),
+                "encoder_hidden_states": ((batch, text, config["caption_channels"]), None),
+                "encoder_attention_mask": ((batch, text), None),
+                "timestep": ((batch,), torch.int64)}
+
+    return Model("diffusers", "PixArtTransformer2DModel", config, inputs,
+                 lambda case, config: [_latent_picture(case, config["out_channels"])], {"blocks": "num_layers"})
+
+
+def _auraflow(**changes):
+    config = dict(sample_size=64, patch_size=2, in_channels=4, out_channels=4, num_mmdit_layers=4,
+                  num_single_dit_layers=32, attention_head_dim=256, num_attention_heads=12, joint_attention_dim=2048,
+                  caption_projection_dim=3072, pos_embed_max_size=9216) | changes
+
+    def inputs(case, config):
+        batch = case["batch"]
+        return {"hidden_states": (_latent_picture(case, config["in_channels"]), None),
+                "encoder_hidden_states": ((batch, case["text_tokens"], config["joint_attention_dim"]), None),
+                "timestep": ((batch,), None)}
+
+    return Model("diffusers", "AuraFlowTransformer2DModel", config, inputs,
+                 lambda case, config: [_latent_picture(case, config["out_channels"])],
+                 {"double": "num_mmdit_layers", "single": "num_single_dit_layers"})
 
 
 # -- Sana: linear attention over latents of 32 pixels ------------------------------------------------------------------
@@ -392,9 +428,13 @@ MODELS = {
     "qwen_image_edit_2511": _qwen_image(zero_cond_t=True),
     "z_image": _z_image(),
     "lumina2": _lumina2(),
+    "sd3_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=192,
+                       qk_norm=None),
     "sd35_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
                         dual_attention_layers=tuple(range(13))),
     "sd35_large": _sd3(num_layers=38, num_attention_heads=38, caption_projection_dim=2432, pos_embed_max_size=192),
+    "pixart_sigma": _pixart(),
+    "auraflow": _auraflow(),
     "sana_1600m": _sana(),
     "sana_600m": _sana(num_attention_heads=36, num_layers=28, num_cross_attention_heads=16, cross_attention_head_dim=72,
                        cross_attention_dim=1152),

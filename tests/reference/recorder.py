@@ -161,6 +161,8 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is aten.add.Tensor and _adds_in_place(args, kwargs):
             return args[0]
+        if func is aten.index_put.default and _puts_in_place():
+            return args[0]
         out = func(*args, **(kwargs or {}))
         place = self._place() if self.events is not None else None
         for tensor in (out if isinstance(out, (tuple, list)) else (out,)):
@@ -242,6 +244,14 @@ def _adds_in_place(args, kwargs) -> bool:
         return False
     return (torch._C._storage_Use_Count(first.untyped_storage()._cdata) == 2 and first._use_count() == 4
             and torch._prims_common.is_non_overlapping_and_dense_or_false(first))
+
+
+def _puts_in_place() -> bool:
+    """Whether this `index_put` stands for the one in place that the gradient of an index is made with: into zeros that
+    nobody else sees. Under a dispatch mode these count as a subclass, too, and are copied
+    (torch/csrc/autograd/FunctionsManual.cpp, index_backward)."""
+    node = torch._C._current_autograd_node()
+    return not torch.is_grad_enabled() and node is not None and node.name() == "IndexBackward0"
 
 
 @contextlib.contextmanager

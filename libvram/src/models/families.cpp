@@ -7,6 +7,7 @@ namespace vram::models {
 
 std::span<const Family> families() {
     static constexpr std::array list{
+        Family{"auraflow", auraflow::build},
         Family{"autoencoder_dc", autoencoder_dc::build},
         Family{"autoencoder_kl", autoencoder_kl::build},
         Family{"autoencoder_kl_cogvideox", autoencoder_kl_cogvideox::build},

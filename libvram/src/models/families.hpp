@@ -5,6 +5,9 @@
 /// What each family file offers. A new family is its file, a declaration here and a line in families.cpp.
 namespace vram::models {
 
+namespace auraflow {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace autoencoder_dc {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }

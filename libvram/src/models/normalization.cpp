@@ -6,14 +6,19 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Tensor;
 using nn::Tensors;
 
-AdaLayerNormZero::AdaLayerNormZero(const nn::Builder& builder, std::int64_t size)
-    : linear(builder.linear("linear", size, 6 * size)), norm(builder.layer_norm("norm", size, false)) {}
+AdaLayerNormZero::AdaLayerNormZero(const nn::Builder& builder, std::int64_t size, Norm norm_type, bool bias)
+    : norm_type_(norm_type), linear(builder.linear("linear", size, 6 * size, bias)) {
+    if (norm_type == Norm::layer_norm)
+        norm = builder.layer_norm("norm", size, false);
+    else
+        fp32_norm = Fp32LayerNorm(builder, "norm", size, false);
+}
 
 Tensors AdaLayerNormZero::operator()(Tensor x_in, Tensor emb_in) const {
     const Tensor held_x = std::move(x_in), held_emb = std::move(emb_in);
     Tensor emb = linear(silu(held_emb));
     const Tensors parts = chunk(emb, 6, 1);  // shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp
-    Tensor x = norm(held_x);
+    Tensor x = norm_type_ == Norm::layer_norm ? norm(held_x) : fp32_norm(held_x);
     x = mul(std::move(x), add_scalar(unsqueeze(parts[1], 1)));
     x = add(std::move(x), unsqueeze(parts[0], 1));
     return {x, parts[2], parts[3], parts[4], parts[5]};

@@ -5,17 +5,32 @@
 /// diffusers' adaptive norms that several families share (diffusers 0.42.1, models/normalization.py).
 namespace vram::models {
 
+/// FP32LayerNorm: in fp32 whatever comes in, the result in the input's dtype.
+class Fp32LayerNorm {
+  public:
+    Fp32LayerNorm() = default;
+    Fp32LayerNorm(const nn::Builder& builder, std::string_view name, std::int64_t size, bool affine);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor inputs) const;
+
+  private:
+    nn::LayerNorm norm;
+};
+
 /// AdaLayerNormZero: x and gate, shift, scale, gate for attention and MLP: {x, gate_msa, shift_mlp, scale_mlp,
 /// gate_mlp}.
 class AdaLayerNormZero {
   public:
+    enum class Norm : std::uint8_t { layer_norm, fp32_layer_norm };
     AdaLayerNormZero() = default;
-    AdaLayerNormZero(const nn::Builder& builder, std::int64_t size);
+    AdaLayerNormZero(const nn::Builder& builder, std::int64_t size, Norm norm_type = Norm::layer_norm,
+                     bool bias = true);
     [[nodiscard]] nn::Tensors operator()(nn::Tensor x, nn::Tensor emb) const;
 
   private:
+    Norm norm_type_ = Norm::layer_norm;
     nn::Linear linear;
     nn::LayerNorm norm;
+    Fp32LayerNorm fp32_norm;
 };
 
 /// SD35AdaLayerNormZeroX: {x, gate_msa, shift_mlp, scale_mlp, gate_mlp, x2, gate_msa2}.
@@ -76,17 +91,6 @@ class AdaLayerNormSingle {
   private:
     CombinedTimestepEmbeddings emb;
     nn::Linear linear;
-};
-
-/// FP32LayerNorm: in fp32 whatever comes in, the result in the input's dtype.
-class Fp32LayerNorm {
-  public:
-    Fp32LayerNorm() = default;
-    Fp32LayerNorm(const nn::Builder& builder, std::string_view name, std::int64_t size, bool affine);
-    [[nodiscard]] nn::Tensor operator()(nn::Tensor inputs) const;
-
-  private:
-    nn::LayerNorm norm;
 };
 
 }  // namespace vram::models

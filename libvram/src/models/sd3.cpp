@@ -94,8 +94,9 @@ class JointAttention {
         if (!joint_) return {to_out(hidden_states)};
 
         // Split the attention outputs.
+        Tensor image = slice(hidden_states, 1, 0, residual.size(1));
         Tensor encoder_hidden_states = slice(hidden_states, 1, residual.size(1), hidden_states.size(1));
-        hidden_states = slice(hidden_states, 1, 0, residual.size(1));
+        hidden_states = std::move(image);
         if (!context_pre_only_) encoder_hidden_states = to_add_out(encoder_hidden_states);
         hidden_states = to_out(hidden_states);
         return {hidden_states, encoder_hidden_states};

@@ -14,7 +14,7 @@ class Attention {
   public:
     Attention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads,
               bool bias = false);
-    /// `attention_mask` [B, 1, T, L], or undefined.
+    /// `attention_mask` [B, 1, T, L] or [B, 1, L], or undefined.
     [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states, nn::Tensor encoder_hidden_states,
                                         const nn::Tensor& attention_mask = {}) const;
 

@@ -129,6 +129,7 @@ struct Conv {
 
 // ---- lookups, joins, loss
 [[nodiscard]] Tensor embedding(Tensor weight, Tensor ids);
+[[nodiscard]] Tensor index(Tensor x, int dim, Tensor ids);  ///< x[.., ids, ..], ids [N]
 [[nodiscard]] Tensor cat(std::span<const Tensor> parts, int dim);
 [[nodiscard]] Tensor cat(std::initializer_list<Tensor> parts, int dim);
 [[nodiscard]] Tensor stack(std::span<const Tensor> parts, int dim);

@@ -54,6 +54,15 @@ void embedding_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::embedding_backward);
 }
 
+// index_backward: zeros that the gradient is put into, sorted by place so that what repeats adds up: the places and
+// a range, before and after, are 8 bytes an element each; cub's own scratch is not in it. Source: derivatives.yaml,
+// index.Tensor; aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel.
+void index_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor ids = run.unpack(node.saved[0]);
+    out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::zeros);
+    const StorageRef sorted = run.scratch(checked_mul(4 * 8, ids.numel()), Op::index);
+}
+
 void mse_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     const Tensor input = run.unpack(node.saved[0]);
     const Tensor target = run.unpack(node.saved[1]);
@@ -61,8 +70,13 @@ void mse_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     if (node.needs(1)) out[1] = run.empty_like(target, Op::mse_loss_backward);
 }
 
-// repeat_interleave and repeat: the gradient is summed over the copies.
+// repeat_interleave and repeat: the gradient is summed over the copies; one copy's is the gradient itself, which may
+// be a part of a larger one. Source: torch/csrc/autograd/FunctionsManual.cpp, repeat_backward.
 void repeat_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
+    if (grads[0].sizes() == node.meta[0]->sizes) {
+        out[0] = grads[0];
+        return;
+    }
     out[0] = grads[0].run().empty(node.meta[0]->sizes, grads[0].dtype(), Op::sum);
 }
 
@@ -233,6 +247,21 @@ Tensor embedding(Tensor weight_in, Tensor ids_in) {
     Dims sizes = ids.sizes();
     sizes.push_back(weight.size(1));
     Tensor out = run.empty(sizes, weight.dtype(), Op::embedding);
+    Run::attach(out, node);
+    return out;
+}
+
+Tensor index(Tensor x_in, int dim, Tensor ids_in) {
+    Tensor x = std::move(x_in), ids = std::move(ids_in);
+    Run& run = x.run();
+    NodeRef node = run.record(Op::index, index_backward, {&x});
+    if (node) {
+        node->meta.push_back(x.layout());
+        run.save(*node, ids);
+    }
+    Dims sizes = x.sizes();
+    sizes[dim < 0 ? dim + x.rank() : dim] = ids.numel();
+    Tensor out = run.empty(sizes, x.dtype(), Op::index);
     Run::attach(out, node);
     return out;
 }
