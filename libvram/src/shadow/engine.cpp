@@ -106,12 +106,24 @@ class Engine {
             node.saved.clear();
             run_.op = before;
         }
+        mark_shared(out);
         for (std::size_t i = 0; i < node.edges.size(); ++i) {
             const Edge& edge = node.edges[i];
             if (!edge.node) continue;
             if (out[i].defined()) add(*edge.node, edge.input, std::move(out[i]));
             if (--edge.node->dependencies == 0) queue(*edge.node);
         }
+    }
+
+    /// One gradient that goes to several inputs.
+    static void mark_shared(Tensors& out) {
+        for (std::size_t i = 1; i < out.size(); ++i)
+            for (std::size_t j = 0; j < i; ++j) {
+                if (!out[i].defined() || !out[j].defined()) continue;
+                if (out[i].storage() != out[j].storage() || out[i].layout() != out[j].layout()) continue;
+                out[i].set_shared();
+                out[j].set_shared();
+            }
     }
 
     /// Each gradient gets the shape and dtype of the tensor it belongs to.
@@ -133,7 +145,10 @@ class Engine {
         const bool layout_fits = own->dense
                                      ? own->strides == grad.layout()->strides || (own->contiguous && grad.contiguous())
                                      : grad.contiguous();
-        if (grad.storage()->refs > 1 || !layout_fits)
+        // Taken over where nobody else holds this very tensor; it may well be a view of what others look at, too.
+        // Source: torch/csrc/autograd/functions/accumulate_grad.h, accumulateGrad.
+        const bool held = grad.storage()->refs > 1 && (!grad.is_view() || grad.is_shared());
+        if (held || !layout_fits)
             grad = run_.empty(own->dense ? own : run_.layouts.contiguous(own->sizes, own->dtype), Op::clone);
         run_.retag(*grad.storage(),
                    run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, Category::gradients));

@@ -8,7 +8,7 @@ namespace vram::shadow {
 struct Memo::Look {
     std::int32_t storage = -1;   // an index whose meaning the holder says; -1: host memory
     LayoutRef layout = nullptr;  // null: undefined
-    bool view = false, requires_grad = false;
+    bool view = false, requires_grad = false, shared = false;
 };
 
 Tensor Memo::look_at(const Look& look, const std::vector<StorageRef>& storages) const {
@@ -16,6 +16,7 @@ Tensor Memo::look_at(const Look& look, const std::vector<StorageRef>& storages) 
     Tensor tensor(look.storage < 0 ? StorageRef(run_.host_) : storages[static_cast<std::size_t>(look.storage)],
                   look.layout);
     if (look.view) tensor.set_view();
+    if (look.shared) tensor.set_shared();
     return tensor;
 }
 
@@ -37,13 +38,13 @@ class Memo::Groups {
 
 Memo::Look Memo::look_of(const Tensor& tensor, Groups& groups) {
     if (!tensor.defined()) return {};
-    return {groups.of(tensor.storage()), tensor.layout(), tensor.is_view(), tensor.requires_grad()};
+    return {groups.of(tensor.storage()), tensor.layout(), tensor.is_view(), tensor.requires_grad(), tensor.is_shared()};
 }
 
 void Memo::add(Key& key, const Look& look) {
     key.push_back(look.storage);
     key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(look.layout)));
-    key.push_back((look.view ? 1 : 0) + (look.requires_grad ? 2 : 0));
+    key.push_back((look.view ? 1 : 0) + (look.requires_grad ? 2 : 0) + (look.shared ? 4 : 0));
 }
 
 /// What a recorded stretch of a trace does. Slots of the recording: below `first` they stand for storages from outside,
@@ -308,9 +309,9 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
         return group_count + survivor_of[static_cast<std::size_t>(storage->slot - first)];
     };
     const auto look = [&](const Tensor& tensor) {
-        return tensor.defined()
-                   ? Look{place(tensor.storage()), tensor.layout(), tensor.is_view(), tensor.requires_grad()}
-                   : Look{};
+        return tensor.defined() ? Look{place(tensor.storage()), tensor.layout(), tensor.is_view(),
+                                       tensor.requires_grad(), tensor.is_shared()}
+                                : Look{};
     };
     for (const Tensor& output : outputs) {
         macro->outputs.push_back(look(output));
@@ -647,7 +648,7 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
         } else if (slot >= 0) {
             place = outsider(slot);
         }
-        return {place, tensor.layout(), tensor.is_view(), false};
+        return {place, tensor.layout(), tensor.is_view(), false, tensor.is_shared()};
     };
     for (const NodeRef& sink : sinks) {
         backward->buffers.push_back(sink->buffer.empty() ? Look{} : look(sink->buffer[0]));

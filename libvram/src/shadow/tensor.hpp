@@ -93,13 +93,16 @@ class Tensor {
     /// Whether a view op made it: then torch's view metadata holds the base too, and nobody may add into it in place.
     [[nodiscard]] bool is_view() const noexcept { return view_; }
     void set_view() noexcept { view_ = true; }
+    /// A gradient that went several ways as one and the same tensor, not as views of one storage.
+    [[nodiscard]] bool is_shared() const noexcept { return shared_; }
+    void set_shared() noexcept { shared_ = true; }
 
   private:
     StorageRef storage_;
     LayoutRef layout_ = nullptr;
     NodeRef node_;
     int output_ = 0;
-    bool view_ = false;
+    bool view_ = false, shared_ = false;
 };
 
 }  // namespace vram::shadow

@@ -83,6 +83,38 @@ TEST_CASE("what a backward allocates, gradient by gradient") {
     }
 }
 
+TEST_CASE("a leaf takes its gradient over where nobody else holds that very tensor") {
+    struct Case {
+        const char* why;
+        std::function<Tensor(const Tensor&, const Tensor&)> forward;  // a, b [1, 16] fp32, 64 bytes each
+        Sizes backward;                                               // after the product's own
+    };
+    for (const Case& c : {
+             Case{"one gradient, twice: the first leaf copies",
+                  [](const Tensor&a, const Tensor&b) { return add(a, b); },
+                  {64}},
+             Case{"a view of it is a tensor of its own: nobody copies, both look at one storage",
+                  [](const Tensor&a, const Tensor&b) { return add(view(a, {16}), view(b, {16})); },
+                  {}},
+             Case{"parts of a larger one, likewise; one copy repeated is its own gradient",
+                  [](const Tensor&a, const Tensor&b) {
+                      return cat({repeat(a, {1, 1}), slice(b, 1, 0, 8)}, 1);
+                  },
+                  {64}},  // the slice's
+         }) {
+        CAPTURE(c.why);
+        Run run(tensors_only());
+        Leaf a(run, {1, 16}), b(run, {1, 16});
+        const Tensor out = mul_scalar(c.forward(a.parameter.value, b.parameter.value));
+        Tensors grads;
+        grads.push_back(run.empty(out.sizes(), Dtype::f32));
+        Sizes sizes = allocated(run, [&] { run.backward(std::span<const Tensor>(&out, 1), std::move(grads)); });
+        REQUIRE(!sizes.empty());
+        sizes.erase(sizes.begin());
+        CHECK(sizes == c.backward);
+    }
+}
+
 TEST_CASE("a number that scales a tensor is no saved tensor to checkpointing") {
     struct Case {
         const char* why;
