@@ -387,20 +387,26 @@ def _ltxv(**changes):
                  {"blocks": "num_layers"}, _ltx_grid)
 
 
-def _ltx2():
+def _ltx2(**changes):
     config = dict(in_channels=128, out_channels=128, audio_in_channels=128, audio_out_channels=128, num_layers=48,
-                  caption_channels=3840)
+                  caption_channels=3840) | changes
 
     def audio_tokens(case):
         return round(case["frames"] / 24 * 25)  # 24 frames and 25 audio latents a second
 
     def inputs(case, config):
-        batch, text = case["batch"], (case["batch"], case["text_tokens"], config["caption_channels"])
-        return {"hidden_states": ((batch, _ltx_tokens(case), config["in_channels"]), None),
-                "audio_hidden_states": ((batch, audio_tokens(case), config["audio_in_channels"]), None),
-                "encoder_hidden_states": (text, None),
-                "audio_encoder_hidden_states": (text, None),
-                "timestep": ((batch,), None)}
+        batch, prompt = case["batch"], (case["batch"], case["text_tokens"])
+        # LTX-2.3's connectors project the prompt for video and for audio; the class's own widths
+        text, audio_text = ((config["caption_channels"],) * 2 if config.get("use_prompt_embeddings", True)
+                            else (4096, 2048))
+        inputs = {"hidden_states": ((batch, _ltx_tokens(case), config["in_channels"]), None),
+                  "audio_hidden_states": ((batch, audio_tokens(case), config["audio_in_channels"]), None),
+                  "encoder_hidden_states": ((*prompt, text), None),
+                  "audio_encoder_hidden_states": ((*prompt, audio_text), None),
+                  "timestep": ((batch,), None)}
+        if config.get("cross_attn_mod"):
+            inputs["sigma"] = ((batch,), None)
+        return inputs
 
     return Model("diffusers", "LTX2VideoTransformer3DModel", config, inputs,
                  lambda case, config: [(case["batch"], _ltx_tokens(case), config["out_channels"]),
@@ -473,6 +479,9 @@ MODELS = {
     "ltxv_2b": _ltxv(),
     "ltxv_13b": _ltxv(attention_head_dim=128, cross_attention_dim=4096, num_layers=48),
     "ltx2_19b": _ltx2(),
+    "ltx2_19b_split": _ltx2(rope_type="split"),
+    "ltx23_22b": _ltx2(gated_attn=True, cross_attn_mod=True, audio_gated_attn=True, audio_cross_attn_mod=True,
+                       rope_type="split", use_prompt_embeddings=False, perturbed_attn=True),
 }
 
 
@@ -515,6 +524,19 @@ VAES = {
                                  spatial_compression_ratio=32, temporal_compression_ratio=8),
                             128, spatial=32, temporal=_every(8)),
     "vae_ltx2_video_default": Vae("AutoencoderKLLTX2Video", {}, 128, spatial=32, temporal=_every(8)),
+    "vae_ltx2_video": Vae("AutoencoderKLLTX2Video",
+                          dict(decoder_causal=False, spatial_compression_ratio=32, temporal_compression_ratio=8),
+                          128, spatial=32, temporal=_every(8)),
+    "vae_ltx23_video": Vae("AutoencoderKLLTX2Video",
+                           dict(block_out_channels=(256, 512, 1024, 1024),
+                                decoder_block_out_channels=(256, 512, 512, 1024), layers_per_block=(4, 6, 4, 2, 2),
+                                decoder_layers_per_block=(4, 6, 4, 2, 2), decoder_spatio_temporal_scaling=(True,) * 4,
+                                decoder_inject_noise=(False,) * 5,
+                                upsample_type=("spatiotemporal", "spatiotemporal", "temporal", "spatial"),
+                                upsample_residual=(False,) * 4, upsample_factor=(2, 2, 1, 2), decoder_causal=False,
+                                decoder_spatial_padding_mode="zeros", spatial_compression_ratio=32,
+                                temporal_compression_ratio=8),
+                           128, spatial=32, temporal=_every(8)),
     "vae_hunyuan_video": Vae("AutoencoderKLHunyuanVideo", {}, 16, temporal=_every(4)),
     "vae_cogvideox": Vae("AutoencoderKLCogVideoX",
                          dict(down_block_types=("CogVideoXDownBlock3D",) * 4,

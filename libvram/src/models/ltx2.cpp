@@ -23,6 +23,29 @@ struct Rotary {
     Tensor cos, sin;
 };
 
+// apply_split_rotary_emb: x [B, S, C] with cos, sin [B, H, S, R], written into the halves of the product.
+Tensor apply_split_rotary_emb(Tensor x_in, const Tensor& cos, const Tensor& sin) {
+    const Tensor held = std::move(x_in);
+    const std::int64_t b = cos.size(0), h = cos.size(1), t = cos.size(2), r = cos.size(3);
+    const Tensor x = transpose(reshape(held, {b, t, h, -1}), 1, 2);
+    const Tensor split_x = to_float(reshape(x, {b, h, t, 2, r}));
+    const Tensor first_x = slice(split_x, -2, 0, 1);
+    const Tensor second_x = slice(split_x, -2, 1, 2);
+    const Tensor cos_u = unsqueeze(cos, -2), sin_u = unsqueeze(sin, -2);
+    Tensor product = mul(split_x, cos_u);
+    addcmul_into_slice(product, -2, 0, 1, neg(sin_u), second_x);
+    addcmul_into_slice(product, -2, 1, 2, sin_u, first_x);
+    Tensor out = reshape(product, {b, h, t, 2 * r});
+    out = reshape(transpose(out, 1, 2), {b, t, -1});
+    return to(out, held.dtype());
+}
+
+/// What the class is told once for all of its attentions.
+struct AttentionStyle {
+    bool split;      // rope_type: "split", or "interleaved"
+    bool perturbed;  // LTX2PerturbedAttnProcessor, without a perturbation: values are projected first
+};
+
 struct AttentionSizes {
     std::int64_t query_dim, context_dim, heads, head_dim;
     bool gated;
@@ -30,8 +53,9 @@ struct AttentionSizes {
 
 class LTX2Attention {
   public:
-    LTX2Attention(const Builder& builder, const AttentionSizes& sizes)
+    LTX2Attention(const Builder& builder, const AttentionSizes& sizes, const AttentionStyle& style)
         : heads_(sizes.heads),
+          style_(style),
           norm_q(builder.rms_norm("norm_q", sizes.heads * sizes.head_dim)),
           norm_k(builder.rms_norm("norm_k", sizes.heads * sizes.head_dim)),
           to_q(builder.linear("to_q", sizes.query_dim, sizes.heads * sizes.head_dim)),
@@ -49,9 +73,11 @@ class LTX2Attention {
         const Tensor encoder_hidden_states = held_encoder.defined() ? held_encoder : held;
         if (to_gate_logits) gate_logits = (*to_gate_logits)(hidden_states);
 
+        Tensor value;
+        if (style_.perturbed) value = to_v(encoder_hidden_states);
         Tensor query = to_q(hidden_states);
         Tensor key = to_k(encoder_hidden_states);
-        Tensor value = to_v(encoder_hidden_states);
+        if (!style_.perturbed) value = to_v(encoder_hidden_states);
         query = norm_q(query);
         key = norm_k(key);
         if (query_rotary_emb.cos.defined()) {
@@ -79,11 +105,13 @@ class LTX2Attention {
     }
 
   private:
-    static Tensor rotate(const Tensor& x, const Rotary& freqs) {
-        return apply_interleaved_rotary_emb(x, freqs.cos, freqs.sin);
+    [[nodiscard]] Tensor rotate(const Tensor& x, const Rotary& freqs) const {
+        return style_.split ? apply_split_rotary_emb(x, freqs.cos, freqs.sin)
+                            : apply_interleaved_rotary_emb(x, freqs.cos, freqs.sin);
     }
 
     std::int64_t heads_;
+    AttentionStyle style_;
     RmsNorm norm_q, norm_k;
     Linear to_q, to_k, to_v, to_out;
     std::optional<Linear> to_gate_logits;
@@ -133,8 +161,9 @@ class LTX2VideoTransformerBlock : public Block {
         temb_prompt_audio
     };
 
-    LTX2VideoTransformerBlock(const Builder& parent, const Stream& video_stream, const Stream& audio_stream)
-        : LTX2VideoTransformerBlock(parent.block(*this), video_stream, audio_stream, 0) {}
+    LTX2VideoTransformerBlock(const Builder& parent, const Stream& video_stream, const Stream& audio_stream,
+                              const AttentionStyle& style)
+        : LTX2VideoTransformerBlock(parent.block(*this), video_stream, audio_stream, style, 0) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[video], audio_hidden_states = args[audio];
@@ -223,7 +252,8 @@ class LTX2VideoTransformerBlock : public Block {
     }
 
   private:
-    LTX2VideoTransformerBlock(const Builder& builder, const Stream& v, const Stream& a, int)
+    LTX2VideoTransformerBlock(const Builder& builder, const Stream& v, const Stream& a, const AttentionStyle& style,
+                              int)
         : video_cross_attn_adaln(v.cross_attn_mod),
           audio_cross_attn_adaln(a.cross_attn_mod),
           scale_shift_table(builder.parameter("scale_shift_table", {v.vectors(), v.dim})),
@@ -238,16 +268,17 @@ class LTX2VideoTransformerBlock : public Block {
               builder.parameter("video_a2v_cross_attn_scale_shift_table", {5, v.dim})),
           audio_a2v_cross_attn_scale_shift_table(
               builder.parameter("audio_a2v_cross_attn_scale_shift_table", {5, a.dim})),
-          attn1(builder["attn1"], v.self_attention()),
-          audio_attn1(builder["audio_attn1"], a.self_attention()),
-          attn2(builder["attn2"], v.text_attention()),
-          audio_attn2(builder["audio_attn2"], a.text_attention()),
-          audio_to_video_attn(builder["audio_to_video_attn"], {v.dim, a.dim, a.heads, a.head_dim, v.gated}),
-          video_to_audio_attn(builder["video_to_audio_attn"], {a.dim, v.dim, a.heads, a.head_dim, a.gated}),
+          attn1(builder["attn1"], v.self_attention(), style),
+          audio_attn1(builder["audio_attn1"], a.self_attention(), style),
+          attn2(builder["attn2"], v.text_attention(), style),
+          audio_attn2(builder["audio_attn2"], a.text_attention(), style),
+          audio_to_video_attn(builder["audio_to_video_attn"], {v.dim, a.dim, a.heads, a.head_dim, v.gated}, style),
+          video_to_audio_attn(builder["video_to_audio_attn"], {a.dim, v.dim, a.heads, a.head_dim, a.gated}, style),
           ff(builder["ff"], v.dim, 4 * v.dim, FeedForward::Activation::gelu),
           audio_ff(builder["audio_ff"], a.dim, 4 * a.dim, FeedForward::Activation::gelu) {
-        builder.finish(*this, "LTX2VideoTransformerBlock",
-                       {v.heads, a.heads, v.gated, a.gated, v.cross_attn_mod, a.cross_attn_mod});
+        builder.finish(
+            *this, "LTX2VideoTransformerBlock",
+            {v.heads, a.heads, v.gated, a.gated, v.cross_attn_mod, a.cross_attn_mod, style.split, style.perturbed});
     }
 
     bool video_cross_attn_adaln, audio_cross_attn_adaln;
@@ -259,9 +290,11 @@ class LTX2VideoTransformerBlock : public Block {
     FeedForward ff, audio_ff;
 };
 
-/// LTX2AudioVideoRotaryPosEmbed: coords [B, axes, S, 2] → cos, sin.
+/// LTX2AudioVideoRotaryPosEmbed: coords [B, axes, S, 2] → cos, sin [B, S, dim], or split
+/// [B, heads, S, dim / heads / 2].
 struct RotaryPosEmbed {
-    std::int64_t dim;
+    std::int64_t dim, heads;
+    bool split;
 
     [[nodiscard]] Rotary operator()(Tensor coords_in) const {
         const Tensor held = std::move(coords_in);
@@ -285,9 +318,15 @@ struct RotaryPosEmbed {
             freqs = mul(std::move(places), freqs);
         }
         freqs = flatten(transpose(freqs, -1, -2), 2, 3);
-        Tensor cos_freqs = repeat_interleave(cos(freqs), 2, -1);
-        Tensor sin_freqs = repeat_interleave(sin(freqs), 2, -1);
-        const std::int64_t rest = dim % elements;
+        Tensor cos_freqs, sin_freqs;
+        if (split) {
+            cos_freqs = cos(freqs);
+            sin_freqs = sin(freqs);
+        } else {
+            cos_freqs = repeat_interleave(cos(freqs), 2, -1);
+            sin_freqs = repeat_interleave(sin(freqs), 2, -1);
+        }
+        const std::int64_t rest = (split ? dim / 2 : dim) - cos_freqs.size(2);
         if (rest != 0) {
             const Dims sizes{cos_freqs.size(0), cos_freqs.size(1), rest};
             const Tensor cos_padding = run.empty(sizes, Dtype::f32, Op::ones);
@@ -295,7 +334,11 @@ struct RotaryPosEmbed {
             cos_freqs = cat({cos_padding, cos_freqs}, -1);
             sin_freqs = cat({sin_padding, sin_freqs}, -1);
         }
-        return {cos_freqs, sin_freqs};
+        if (!split) return {cos_freqs, sin_freqs};
+        const auto by_head = [this](const Tensor& x) {
+            return transpose(reshape(x, {x.size(0), x.size(1), heads, -1}), 1, 2);
+        };
+        return {by_head(cos_freqs), by_head(sin_freqs)};
     }
 };
 
@@ -346,12 +389,14 @@ class LTX2VideoTransformer3DModel : public Model {
             prompt_adaln = single("prompt_adaln", dim_, 2);
             audio_prompt_adaln = single("audio_prompt_adaln", audio_dim_, 2);
         }
-        rope = {dim_};
-        audio_rope = {audio_dim_};
-        cross_attn_rope = {a.cross_attention_dim};
-        cross_attn_audio_rope = {a.cross_attention_dim};
+        const AttentionStyle style{config.text("rope_type", "interleaved") == "split",
+                                   config.boolean("perturbed_attn", false)};
+        rope = {dim_, v.heads, style.split};
+        audio_rope = {audio_dim_, a.heads, style.split};
+        cross_attn_rope = {a.cross_attention_dim, v.heads, style.split};
+        cross_attn_audio_rope = {a.cross_attention_dim, a.heads, style.split};
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
-            transformer_blocks.emplace_back(builder["transformer_blocks"][i], v, a);
+            transformer_blocks.emplace_back(builder["transformer_blocks"][i], v, a, style);
         norm_out = builder.layer_norm("norm_out", dim_, false);
         proj_out = builder.linear("proj_out", dim_, out_channels_);
         audio_norm_out = builder.layer_norm("audio_norm_out", audio_dim_, false);

@@ -43,6 +43,8 @@ namespace vram::shadow {
 void copy_into_view(Tensor& x, Tensor part, Tensor value);
 /// x[slice] = value, likewise.
 void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value);
+/// x[slice].addcmul_(tensor1, tensor2), likewise.
+void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, Tensor tensor1, Tensor tensor2);
 
 // ---- elementwise
 [[nodiscard]] Tensor add(Tensor a, Tensor b);

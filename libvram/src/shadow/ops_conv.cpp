@@ -226,9 +226,13 @@ Tensor reflection_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) 
     Tensor x = std::move(x_in);
     Run& run = x.run();
     run.op = Op::pad;
+    const Dims whole = padded(x.sizes(), amounts);
+    for (int i = 0; i < x.rank(); ++i)  // as much on both sides
+        if (whole[i] - x.size(i) >= 2 * x.size(i))
+            throw SizeRefused("reflection padding needs more places than it adds to a side; a tile is too small");
     NodeRef node = run.record(Op::pad, reflection_pad_backward, {&x});
     if (node) run.save(*node, x);
-    Tensor out = run.empty(padded(x.sizes(), amounts), x.dtype(), Op::pad);
+    Tensor out = run.empty(whole, x.dtype(), Op::pad);
     Run::attach(out, node);
     return out;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "shadow/ops.hpp"
@@ -131,6 +132,25 @@ void copy_slices_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor part = run.empty(node.meta[1]->sizes, grads[0].dtype(), Op::clone);
     const Tensor zeros = node.needs(0) ? run.empty_like(part, Op::zeros) : Tensor();
     if (node.needs(1)) out[1] = to(part, node.meta[2]->dtype);
+    if (node.needs(0)) out[0] = std::move(whole);
+}
+
+// CopySlices around addcmul: the slice is cloned, and each factor's gradient is grad * (the other * 1).
+// Source: tools/autograd/derivatives.yaml, addcmul.
+void addcmul_slices_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor tensor1 = run.unpack(node.saved[0]);
+    const Tensor tensor2 = run.unpack(node.saved[1]);
+    Tensor whole =
+        run.empty(run.layouts.intern(node.meta[0]->sizes, node.meta[0]->strides, grads[0].dtype()), Op::empty);
+    const Tensor part = run.empty(node.meta[1]->sizes, grads[0].dtype(), Op::clone);
+    const auto factor = [&](const Tensor& other, const Dims& sizes) {
+        const Tensor scaled = run.empty_like(other, Op::mul);
+        const std::array<LayoutRef, 2> both{part.layout(), scaled.layout()};
+        const Tensor product = run.empty(run.layouts.elementwise(both, part.dtype()), Op::mul);
+        return sum_to(product, sizes);
+    };
+    if (node.needs(1)) out[1] = factor(tensor2, node.meta[2]->sizes);
+    if (node.needs(2)) out[2] = factor(tensor1, node.meta[3]->sizes);
     if (node.needs(0)) out[0] = std::move(whole);
 }
 
@@ -414,6 +434,26 @@ void copy_into_view(Tensor& x, Tensor part_in, Tensor value_in) {
 
 void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value) {
     copy_into_view(x, slice(x.detach(), dim, start, end, step), std::move(value));
+}
+
+void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, Tensor tensor1_in,
+                        Tensor tensor2_in) {
+    Run& run = x.run();
+    const Tensor tensor1 = std::move(tensor1_in), tensor2 = std::move(tensor2_in);
+    const Tensor part = slice(x.detach(), dim, start, end);
+    const NodeRef node = run.record(Op::add_, addcmul_slices_backward, {&x, &tensor1, &tensor2});
+    if (!node) return;
+    for (const LayoutRef layout : {x.layout(), part.layout(), tensor1.layout(), tensor2.layout()})
+        node->meta.push_back(layout);
+    if (node->needs(2))
+        run.save(*node, tensor1);
+    else
+        run.save_nothing(*node);
+    if (node->needs(1))
+        run.save(*node, tensor2);
+    else
+        run.save_nothing(*node);
+    Run::attach(x, node);
 }
 
 }  // namespace vram::shadow

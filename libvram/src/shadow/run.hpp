@@ -184,6 +184,10 @@ class Run {
 struct NoKernel : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+/// A call that torch refuses for its sizes.
+struct SizeRefused : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 struct TraceTooLong : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
