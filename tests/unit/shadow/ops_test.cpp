@@ -63,6 +63,20 @@ TEST_CASE("what a backward allocates, gradient by gradient") {
              Case{"clamp: a zero on the GPU, two comparisons of which one takes the other in, where",
                   [](const Tensor& x) { return clamp(x); },
                   {4, 256, 256, 1024}},
+             Case{"reflection padding: zeros like the input",
+                  [](const Tensor& x) {
+                      return reflection_pad(x, {1, 1, 1, 1});
+                  },
+                  {1024}},
+             Case{"addcmul into a slice: the whole, its slice, the factor and the product; the slice's input, the "
+                  "product's",
+                  [](const Tensor& x) {
+                      Tensor y = mul(x, x.run().empty({4}, Dtype::f32));
+                      Tensor factor = x.run().empty({2, 8, 4, 2}, Dtype::f32);
+                      addcmul_into_slice(y, -1, 0, 2, std::move(factor), slice(x, -1, 2, 4));
+                      return y;
+                  },
+                  {1024, 512, 512, 512, 1024, 1024}},
              Case{"clamp_min compares once", [](const Tensor& x) { return clamp_min(x); }, {4, 256, 1024}},
              Case{"a norm: the direction, which places are zero, their product",
                   [](const Tensor& x) { return vector_norm(x, 1); },
