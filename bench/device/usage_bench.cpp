@@ -1,6 +1,6 @@
 // Question: what does it cost to read a trace, per event? A step of a FLUX LoRA has about 44 thousand events, and an
 // interactive answer for a whole image job has 10 ms.
-// Result (g++ 12 -O2, one core of a shared AMD EPYC, the best of 40 runs; others on the machine add up to a half):
+// Result (g++ 12 -O2, one core of a loaded AMD EPYC, the best of 40 runs; spread up to a half):
 //   sum 1.6 ns an event; replay native 33, expandable 32, cudaMallocAsync 6; snapshot 2.5
 // Conclusion: sum is bound by memory. A replay of two steps costs 3 ms, two thirds of it the free-block index; the rest
 // of the 10 ms belongs to the shadow run. VRAM_BENCH_TRACE=FILE measures a recorded trace too (format:
