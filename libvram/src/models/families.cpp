@@ -11,6 +11,7 @@ std::span<const Family> families() {
         Family{"autoencoder_dc", autoencoder_dc::build},
         Family{"autoencoder_kl", autoencoder_kl::build},
         Family{"autoencoder_kl_cogvideox", autoencoder_kl_cogvideox::build},
+        Family{"autoencoder_kl_hunyuan_video", autoencoder_kl_hunyuan_video::build},
         Family{"autoencoder_kl_ltx", autoencoder_kl_ltx::build},
         Family{"autoencoder_kl_ltx2", autoencoder_kl_ltx2::build},
         Family{"autoencoder_kl_qwenimage", autoencoder_kl_qwenimage::build},

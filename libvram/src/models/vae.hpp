@@ -10,14 +10,15 @@ namespace vram::models {
 [[nodiscard]] nn::Tensors diagonal_gaussian(nn::Tensor parameters);
 
 /// How neighbouring tiles are joined: b's first `extent` lines become a mixture with a's last ones, a line at a time
-/// and in place. Tiles end with height and width.
+/// and in place. Tiles end with height and width, those of videos with frames, height and width.
 class Blend {
   public:
     Blend(const nn::Builder& builder, std::int64_t extent) : Blend(builder, extent, extent) {}
-    Blend(const nn::Builder& builder, std::int64_t height, std::int64_t width)
-        : rows(builder, -2, height), columns(builder, -1, width) {}
+    Blend(const nn::Builder& builder, std::int64_t height, std::int64_t width, std::int64_t time = 0)
+        : rows(builder, -2, height), columns(builder, -1, width), frames(builder, -3, time) {}
     void v(const nn::Caller& call, const nn::Tensor& a, const nn::Tensor& b) const { (void)call(rows, {a, b}); }
     void h(const nn::Caller& call, const nn::Tensor& a, const nn::Tensor& b) const { (void)call(columns, {a, b}); }
+    void t(const nn::Caller& call, const nn::Tensor& a, const nn::Tensor& b) const { (void)call(frames, {a, b}); }
 
   private:
     class Lines : public nn::Block {
@@ -29,7 +30,7 @@ class Blend {
         int dim_;
         std::int64_t extent_;
     };
-    Lines rows, columns;
+    Lines rows, columns, frames;
 };
 
 /// The tiles of a tiled_encode or tiled_decode, blended, cut to `stride` and put together. `tile` and `result_rows` are

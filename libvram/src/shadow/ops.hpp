@@ -125,6 +125,8 @@ struct Conv {
                          std::initializer_list<std::int64_t> amounts);  ///< constant; last dimension first, as F.pad
 
 [[nodiscard]] Tensor reflection_pad(Tensor x, std::initializer_list<std::int64_t> amounts);  ///< F.pad(mode="reflect")
+/// F.pad(mode="replicate"): a copy, even where all amounts are 0.
+[[nodiscard]] Tensor replication_pad(Tensor x, std::initializer_list<std::int64_t> amounts);
 
 // ---- attention: q, k, v [B, H, T, D]
 [[nodiscard]] Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, Tensor mask = {}, bool causal = false);

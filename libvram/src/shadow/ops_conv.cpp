@@ -100,8 +100,9 @@ void pad_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = clone(middle);
 }
 
-// zeros like the input, added into. Source: aten/src/ATen/native/cuda/ReflectionPad.cu, reflection_pad3d_backward_cuda.
-void reflection_pad_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+// zeros like the input, added into. Source: aten/src/ATen/native/cuda/ReflectionPad.cu, reflection_pad3d_backward_cuda;
+// ReplicationPadding.cu, replication_pad3d_backward_cuda.
+void pad_from_within_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor x = run.unpack(node.saved[0]);
     static_cast<void>(grads);
     out[0] = run.empty_like(x, Op::pad);
@@ -222,19 +223,33 @@ Tensor pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
     return out;
 }
 
-Tensor reflection_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
-    Tensor x = std::move(x_in);
+namespace {
+
+// What is put around the input is made of the input, which is saved for its sizes.
+Tensor pad_from_within(Tensor& x, std::initializer_list<std::int64_t> amounts) {
     Run& run = x.run();
     run.op = Op::pad;
+    NodeRef node = run.record(Op::pad, pad_from_within_backward, {&x});
+    if (node) run.save(*node, x);
+    Tensor out = run.empty(padded(x.sizes(), amounts), x.dtype(), Op::pad);
+    Run::attach(out, node);
+    return out;
+}
+
+}  // namespace
+
+Tensor reflection_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
+    Tensor x = std::move(x_in);
     const Dims whole = padded(x.sizes(), amounts);
     for (int i = 0; i < x.rank(); ++i)  // as much on both sides
         if (whole[i] - x.size(i) >= 2 * x.size(i))
             throw SizeRefused("reflection padding needs more places than it adds to a side; a tile is too small");
-    NodeRef node = run.record(Op::pad, reflection_pad_backward, {&x});
-    if (node) run.save(*node, x);
-    Tensor out = run.empty(whole, x.dtype(), Op::pad);
-    Run::attach(out, node);
-    return out;
+    return pad_from_within(x, amounts);
+}
+
+Tensor replication_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
+    Tensor x = std::move(x_in);
+    return pad_from_within(x, amounts);
 }
 
 }  // namespace vram::shadow
