@@ -176,13 +176,6 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
     return out;
 }
 
-// convert_boolean_attn_mask: where(mask, 0, -inf) of two scalars on the GPU
-Tensor additive(const Tensor& mask, Dtype dtype) {
-    Run& run = mask.run();
-    const Tensor zero = run.empty({}, dtype, Op::empty), lowest = run.empty({}, dtype, Op::empty);
-    return where_scalars(mask, dtype);
-}
-
 // ---- math: everything is a visible tensor. _scaled_dot_product_attention_math scales both operands by sqrt(scale).
 // Causal order becomes a mask, and heads of keys and values are repeated to those of queries.
 Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask, bool causal) {
@@ -197,9 +190,9 @@ Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask, bool causal) {
         Tensor ones = run.empty({q.size(2), k.size(2)}, Dtype::boolean, Op::ones);
         Tensor lower = run.empty_like(ones, Op::ones);  // tril
         ones = Tensor();
-        bias = additive(lower, query.dtype());
+        bias = where_scalars(lower, query.dtype());
     } else if (mask.defined() && mask.dtype() == Dtype::boolean) {
-        bias = additive(mask, query.dtype());
+        bias = where_scalars(mask, query.dtype());
     }
     if (q.size(1) != k.size(1)) {
         key = repeat_interleave(std::move(key), q.size(1) / k.size(1), 1);

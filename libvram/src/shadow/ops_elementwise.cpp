@@ -384,9 +384,13 @@ Tensor where(Tensor condition_in, Tensor a_in, Tensor b_in) {
     Run::attach(out, node);
     return out;
 }
+// Both numbers are tensors on the condition's device for the call. Source: aten/src/ATen/native/TensorCompare.cpp,
+// where.
 Tensor where_scalars(Tensor condition_in, Dtype dtype) {
     const Tensor condition = std::move(condition_in);
-    return condition.run().empty_like(condition, dtype, Op::where);
+    Run& run = condition.run();
+    const Tensor other = run.empty({}, dtype, Op::empty), self = run.empty({}, dtype, Op::empty);
+    return run.empty_like(condition, dtype, Op::where);
 }
 Tensor masked_fill(Tensor x_in, Tensor mask_in) {
     Tensor x = std::move(x_in), mask = std::move(mask_in);
