@@ -21,6 +21,20 @@ std::size_t widest(const List& list, Of of) {
     return width + 2;
 }
 
+/// "11.90 B": parameters in billions, of those below one "610.86 M".
+std::string billions(std::int64_t count) {
+    const bool is_small = count < 1'000'000'000;
+    const std::int64_t hundredths = (count + (is_small ? 5'000 : 5'000'000)) / (is_small ? 10'000 : 10'000'000);
+    const std::string cents = std::to_string(hundredths % 100);
+    return std::to_string(hundredths / 100) + "." + (cents.size() < 2 ? "0" : "") + cents + (is_small ? " M" : " B");
+}
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string out;
+    for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
+    return out;
+}
+
 ordered_json json_of(const profile::MemoryRange& range) {
     return {{"low", range.low}, {"high", range.high}, {"evidence", to_text(range.evidence)}, {"source", range.source}};
 }
@@ -38,6 +52,7 @@ int models(const Arguments& arguments, std::ostream& out) {
                             {"name", model.name},
                             {"aliases", model.aliases},
                             {"parameters", model.checked.parameters},
+                            {"checked_against", model.checked.against},
                             {"source", model.source}});
         out << list.dump(2) << '\n';
         return 0;
@@ -46,7 +61,10 @@ int models(const Arguments& arguments, std::ostream& out) {
     for (const profile::ModelProfile& model : catalogue.models()) {
         pad(out, model.id, ids);
         pad(out, std::string(to_text(model.kind)), 14);
+        pad(out, billions(model.checked.parameters), 9);
         out << model.name << '\n';
+        if (!model.aliases.empty()) out << std::string(ids, ' ') << "also " << joined(model.aliases) << '\n';
+        out << std::string(ids, ' ') << model.source << "; parameters: " << model.checked.against << '\n';
     }
     return 0;
 }
