@@ -135,7 +135,7 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
     // then sliced and expanded to [B, H, T, Tk].
     Tensor bias;
     if (mask.defined()) {
-        bias = mask.dtype() == Dtype::boolean ? where_scalars(mask, q.dtype()) : mask;
+        bias = mask.dtype() == Dtype::boolean ? run.empty_like(mask, q.dtype(), Op::where) : mask;
         if (bias.size(-1) % 8 != 0) {
             const std::int64_t keys = bias.size(-1);
             bias = pad(std::move(bias), {0, 8 - keys % 8});
