@@ -339,6 +339,38 @@ def _hunyuan_video(**changes):
                  _DOUBLE_SINGLE | {"refiners": "num_refiner_layers"})
 
 
+def _framepack(**changes):
+    """The history that the pipeline keeps: a picture and the last frame as they are, two and sixteen older ones, which
+    are embedded more coarsely; SigLIP's 729 tokens of the picture."""
+    plain = _hunyuan_video(has_image_proj=True, image_proj_dim=1152, has_clean_x_embedder=True, **changes)
+    history = {"latents_clean": 2, "latents_history_2x": 2, "latents_history_4x": 16}
+
+    def inputs(case, config):
+        inputs = plain.inputs(case, config)
+        guidance = inputs.pop("guidance")
+        batch, channels, frames, height, width = inputs["hidden_states"][0]
+        inputs |= {"image_embeds": ((batch, 729, config["image_proj_dim"]), None),
+                   "indices_latents": ((frames,), torch.int64)}
+        for name, count in history.items():
+            inputs |= {name: ((batch, channels, count, height, width), None),
+                       f"indices_{name}": ((count,), torch.int64)}
+        return inputs | {"guidance": guidance}
+
+    @contextlib.contextmanager
+    def values(case):
+        """Every caption is as long as the longest: the lengths that the forward cuts a text and fills a mask by."""
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        # Either length, the text's or the whole sequence's: a slice ends where the tensor ends.
+        FakeTensor.__index__ = lambda tensor: 1 << 40
+        try:
+            yield
+        finally:
+            del FakeTensor.__index__
+
+    return dataclasses.replace(plain, cls="HunyuanVideoFramepackTransformer3DModel", inputs=inputs, values=values)
+
+
 def _cogvideox(**changes):
     config = dict(num_attention_heads=48, attention_head_dim=64, in_channels=16, out_channels=16, num_layers=42,
                   text_embed_dim=4096, time_embed_dim=512, use_rotary_positional_embeddings=True) | changes
@@ -474,6 +506,7 @@ MODELS = {
     "hunyuan_video": _hunyuan_video(),
     "hunyuan_video_i2v_33ch": _hunyuan_video(in_channels=33, guidance_embeds=False,
                                              image_condition_type="latent_concat"),
+    "framepack": _framepack(),
     "cogvideox_2b": _cogvideox(num_attention_heads=30, num_layers=30, use_rotary_positional_embeddings=False),
     "cogvideox_5b": _cogvideox(),
     "ltxv_2b": _ltxv(),

@@ -1,14 +1,17 @@
 // Mirrors HunyuanVideoTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_hunyuan_video.py) without
-// token replacement: text to video, and image to video by latents that stand in more input channels.
+// token replacement: text to video, and image to video by latents that stand in more input channels; and
+// HunyuanVideoFramepackTransformer3DModel (transformer_hunyuan_video_framepack.py), which puts a history of frames
+// before the video's tokens and a picture's before the text's.
 #include <array>
 #include <deque>
+#include <optional>
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
 #include "models/transformer_2d.hpp"
 
-namespace vram::models::hunyuan_video {
+namespace vram::models {
 namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
@@ -270,6 +273,56 @@ class HunyuanVideoSingleTransformerBlock : public Block {
     Linear proj_mlp, proj_out;
 };
 
+// _pad_for_3d_conv: up to a multiple of the kernel, each way
+[[nodiscard]] Tensor pad_for_3d_conv(const Tensor& x, const Dims& kernel_size) {
+    const auto missing = [&](int dim) {
+        const std::int64_t kernel = kernel_size[dim - 2];
+        return (kernel - x.size(dim) % kernel) % kernel;
+    };
+    return replication_pad(x, {0, missing(4), 0, missing(3), 0, missing(2)});
+}
+
+/// HunyuanVideoHistoryPatchEmbed: the older, the coarser.
+class HunyuanVideoHistoryPatchEmbed {
+  public:
+    HunyuanVideoHistoryPatchEmbed(const Builder& builder, std::int64_t in, std::int64_t dim)
+        : proj(builder.conv("proj", in, dim, {1, 2, 2}, {1, 2, 2}, {0, 0, 0})),
+          proj_2x(builder.conv("proj_2x", in, dim, {2, 4, 4}, {2, 4, 4}, {0, 0, 0})),
+          proj_4x(builder.conv("proj_4x", in, dim, {4, 8, 8}, {4, 8, 8}, {0, 0, 0})) {}
+
+    [[nodiscard]] Tensors operator()(Tensor latents_clean, Tensor latents_clean_2x, Tensor latents_clean_4x) const {
+        latents_clean = proj(latents_clean);
+        latents_clean = transpose(flatten(latents_clean, 2, 4), 1, 2);
+        latents_clean_2x = pad_for_3d_conv(latents_clean_2x, {2, 4, 4});
+        latents_clean_2x = proj_2x(latents_clean_2x);
+        latents_clean_2x = transpose(flatten(latents_clean_2x, 2, 4), 1, 2);
+        latents_clean_4x = pad_for_3d_conv(latents_clean_4x, {4, 8, 8});
+        latents_clean_4x = proj_4x(latents_clean_4x);
+        latents_clean_4x = transpose(flatten(latents_clean_4x, 2, 4), 1, 2);
+        return {latents_clean, latents_clean_2x, latents_clean_4x};
+    }
+
+  private:
+    nn::Conv proj, proj_2x, proj_4x;
+};
+
+class FramepackClipVisionProjection {
+  public:
+    FramepackClipVisionProjection(const Builder& builder, std::int64_t in, std::int64_t out)
+        : up(builder.linear("up", in, 3 * out)), down(builder.linear("down", 3 * out, out)) {}
+
+    [[nodiscard]] Tensor operator()(Tensor hidden_states_in) const {
+        const Tensor held = std::move(hidden_states_in);
+        Tensor hidden_states = up(held);
+        hidden_states = silu(hidden_states);
+        hidden_states = down(hidden_states);
+        return hidden_states;
+    }
+
+  private:
+    Linear up, down;
+};
+
 class HunyuanVideoTransformer3DModel : public Model {
   public:
     HunyuanVideoTransformer3DModel(nn::Weights& weights, const profile::Config& config)
@@ -339,7 +392,7 @@ class HunyuanVideoTransformer3DModel : public Model {
         return {output};
     }
 
-  private:
+  protected:
     HunyuanVideoTransformer3DModel(const Builder& builder, const profile::Config& config)
         : in_channels_(config.integer("in_channels")),
           out_channels_(config.integer("out_channels", in_channels_)),
@@ -356,6 +409,9 @@ class HunyuanVideoTransformer3DModel : public Model {
         const Dims patch{patch_size_t_, patch_size_, patch_size_};
         x_embedder = builder["x_embedder"].conv("proj", in_channels_, dim, patch, patch, {0, 0, 0});
 
+        if (config.boolean("has_clean_x_embedder", false))
+            clean_x_embedder.emplace(builder["clean_x_embedder"], in_channels_, dim);
+
         const Builder refiner = builder["context_embedder"];
         refiner_timestep_embedder = TimestepEmbedding(refiner["time_text_embed"]["timestep_embedder"], 256, dim);
         refiner_text_embedder = TextProjection(refiner["time_text_embed"]["text_embedder"], text_embed_dim_, dim,
@@ -363,6 +419,9 @@ class HunyuanVideoTransformer3DModel : public Model {
         refiner_proj_in = refiner.linear("proj_in", text_embed_dim_, dim);
         for (std::int64_t i = 0; i < config.integer("num_refiner_layers"); ++i)
             refiner_blocks.emplace_back(refiner["token_refiner"]["refiner_blocks"][i], sizes);
+
+        if (config.boolean("has_image_proj", false))
+            image_projection.emplace(builder["image_projection"], config.integer("image_proj_dim"), dim);
 
         const Builder embed = builder["time_text_embed"];
         timestep_embedder = TimestepEmbedding(embed["timestep_embedder"], 256, dim);
@@ -389,7 +448,11 @@ class HunyuanVideoTransformer3DModel : public Model {
         const std::array<Tensor, 3> mesh{expand(view(axes_grids[0], {f, 1, 1}), {f, h, w}),
                                          expand(view(axes_grids[1], {1, h, 1}), {f, h, w}),
                                          expand(view(axes_grids[2], {1, 1, w}), {f, h, w})};
-        const Tensor grid = stack(mesh, 0);  // [3, F, H, W]
+        return rotary_of(stack(mesh, 0));
+    }
+    // grid [3, F, H, W]
+    [[nodiscard]] Tensors rotary_of(Tensor grid_in) const {
+        const Tensor grid = std::move(grid_in);
         std::array<Tensors, 3> freqs;
         for (int i = 0; i < 3; ++i)
             freqs[static_cast<std::size_t>(i)] = rotary_pos_embed_1d(
@@ -447,10 +510,12 @@ class HunyuanVideoTransformer3DModel : public Model {
     bool guidance_embeds_;
     std::vector<std::int64_t> rope_axes_dim_;
     nn::Conv x_embedder;
+    std::optional<HunyuanVideoHistoryPatchEmbed> clean_x_embedder;
     TimestepEmbedding refiner_timestep_embedder;
     TextProjection refiner_text_embedder;
     Linear refiner_proj_in;
     std::deque<HunyuanVideoIndividualTokenRefinerBlock> refiner_blocks;
+    std::optional<FramepackClipVisionProjection> image_projection;
     TimestepEmbedding timestep_embedder;
     TextProjection text_embedder;
     TimestepEmbedding guidance_embedder;
@@ -460,10 +525,157 @@ class HunyuanVideoTransformer3DModel : public Model {
     Linear proj_out;
 };
 
+/// Frames of the history as the pipeline hands them over: a picture and the last frame, then two and sixteen older
+/// ones.
+constexpr std::int64_t clean_frames = 2, frames_2x = 2, frames_4x = 16;
+/// Tokens of the picture: SigLIP at 384 pixels.
+constexpr std::int64_t image_tokens = 729;
+
+class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3DModel {
+  public:
+    HunyuanVideoFramepackTransformer3DModel(nn::Weights& weights, const profile::Config& config)
+        : HunyuanVideoTransformer3DModel(Builder(weights), config), image_proj_dim_(config.integer("image_proj_dim")) {}
+
+    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
+        const auto history = [&](std::int64_t frames) {
+            Dims sizes = latents(request, in_channels_);
+            sizes[2] = frames;
+            return sizes;
+        };
+        std::vector<Value> out{
+            {"hidden_states", latents(request, in_channels_), request.dtype},
+            {"timestep", {request.batch}, Dtype::i64},
+            {"encoder_hidden_states", {request.batch, request.text_tokens, text_embed_dim_}, request.dtype},
+            {"encoder_attention_mask", {request.batch, request.text_tokens}, Dtype::boolean},
+            {"pooled_projections", {request.batch, pooled_projection_dim_}, request.dtype},
+            {"image_embeds", {request.batch, image_tokens, image_proj_dim_}, request.dtype},
+            {"indices_latents", {latents(request, in_channels_)[2]}, Dtype::i64},
+            {"latents_clean", history(clean_frames), request.dtype},
+            {"indices_latents_clean", {clean_frames}, Dtype::i64},
+            {"latents_history_2x", history(frames_2x), request.dtype},
+            {"indices_latents_history_2x", {frames_2x}, Dtype::i64},
+            {"latents_history_4x", history(frames_4x), request.dtype},
+            {"indices_latents_history_4x", {frames_4x}, Dtype::i64}};
+        if (guidance_embeds_) out.push_back({"guidance", {request.batch}, request.dtype});
+        return out;
+    }
+
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request&) const override {
+        Run& run = args[0].run();
+        Tensor hidden_states = args[0];
+        const std::int64_t batch_size = hidden_states.size(0), p = patch_size_, p_t = patch_size_t_;
+        const std::int64_t frames = hidden_states.size(2) / p_t, height = hidden_states.size(3) / p,
+                           width = hidden_states.size(4) / p, original_context_length = frames * height * width;
+
+        hidden_states = x_embedder(hidden_states);
+        hidden_states = transpose(flatten(hidden_states, 2, 4), 1, 2);
+        Tensors image_rotary_emb = frames_rope(args[6], height, width);
+        const Tensors history = (*clean_x_embedder)(args[7], args[9], args[11]);
+        const Tensors image_rotary_emb_clean = frames_rope(args[8], height, width);
+        const Tensors image_rotary_emb_history_2x = frames_rope(args[10], height, width);
+        const Tensors image_rotary_emb_history_4x = frames_rope(args[12], height, width);
+        {  // _pack_history_states
+            const Tensor held = hidden_states;
+            const Tensors held_emb = image_rotary_emb;
+            Tensors padded_2x, padded_4x;
+            hidden_states = cat({history[0], hidden_states}, 1);
+            prepend(image_rotary_emb_clean, image_rotary_emb);
+            hidden_states = cat({history[1], hidden_states}, 1);
+            padded_2x = pad_rotary_emb(image_rotary_emb_history_2x, height, width, {2, 2, 2});
+            prepend(padded_2x, image_rotary_emb);
+            hidden_states = cat({history[2], hidden_states}, 1);
+            padded_4x = pad_rotary_emb(image_rotary_emb_history_4x, height, width, {4, 4, 4});
+            prepend(padded_4x, image_rotary_emb);
+        }
+
+        const Tensor temb = time_text_embed(args[1], args[4], guidance_embeds_ ? args[13] : Tensor());
+        Tensor encoder_hidden_states = context_embedder(args[2], args[1], args[3]);
+        const Tensor encoder_hidden_states_image = (*image_projection)(args[5]);
+        const Tensor attention_mask_image = run.empty({batch_size, image_tokens}, args[3].dtype(), Op::ones);
+        encoder_hidden_states = cat({encoder_hidden_states_image, encoder_hidden_states}, 1);
+        const Tensor encoder_attention_mask = cat({attention_mask_image, args[3]}, 1);
+
+        const std::int64_t sequence_length = hidden_states.size(1) + encoder_hidden_states.size(1);
+        Tensor attention_mask = run.empty({batch_size, sequence_length}, Dtype::boolean, Op::zeros);
+        const Tensor effective_condition_sequence_length = run.empty({batch_size}, Dtype::i32, Op::sum);
+        const Tensor effective_sequence_length = add_scalar(effective_condition_sequence_length);
+        if (batch_size == 1) {  // a text that fills its places is cut nowhere: the tensor itself
+            attention_mask = Tensor();
+        } else {
+            attention_mask = unsqueeze(unsqueeze(attention_mask, 1), 1);
+        }
+
+        const Caller call(run, gradient_checkpointing);
+        const auto run_block = [&](const Block& block) {
+            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, attention_mask, image_rotary_emb[0],
+                                       image_rotary_emb[1]});
+            hidden_states = std::move(out[0]);
+            encoder_hidden_states = std::move(out[1]);
+        };
+        for (const HunyuanVideoTransformerBlock& block : transformer_blocks) run_block(block);
+        for (const HunyuanVideoSingleTransformerBlock& block : single_transformer_blocks) run_block(block);
+
+        hidden_states = slice(hidden_states, 1, hidden_states.size(1) - original_context_length, hidden_states.size(1));
+        hidden_states = norm_out(hidden_states, temb);
+        hidden_states = proj_out(hidden_states);
+        hidden_states = reshape(hidden_states, {batch_size, frames, height, width, -1, p_t, p, p});
+        hidden_states = permute(hidden_states, {0, 4, 1, 5, 2, 6, 3, 7});
+        Tensor output = flatten(hidden_states, 6, 7);
+        output = flatten(std::move(output), 4, 5);
+        output = flatten(std::move(output), 2, 3);
+        return {output};
+    }
+
+  private:
+    // HunyuanVideoFramepackRotaryPosEmbed: the frames' places in time are handed over.
+    [[nodiscard]] Tensors frames_rope(const Tensor& frame_indices, std::int64_t h, std::int64_t w) const {
+        Run& run = frame_indices.run();
+        const std::int64_t f = frame_indices.size(0);
+        Tensor grid;
+        {
+            const Tensor time = to_float(frame_indices);
+            const Tensor rows = arange(run, h, Dtype::f32), columns = arange(run, w, Dtype::f32);
+            const std::array<Tensor, 3> mesh{expand(view(time, {f, 1, 1}), {f, h, w}),
+                                             expand(view(rows, {1, h, 1}), {f, h, w}),
+                                             expand(view(columns, {1, 1, w}), {f, h, w})};
+            grid = stack(mesh, 0);
+        }
+        return rotary_of(std::move(grid));
+    }
+
+    static void prepend(const Tensors& part, Tensors& image_rotary_emb) {
+        image_rotary_emb[0] = cat({part[0], image_rotary_emb[0]}, 0);
+        image_rotary_emb[1] = cat({part[1], image_rotary_emb[1]}, 0);
+    }
+
+    // _pad_rotary_emb
+    [[nodiscard]] static Tensors pad_rotary_emb(const Tensors& image_rotary_emb, std::int64_t height,
+                                                std::int64_t width, const Dims& kernel_size) {
+        Tensor freqs_cos = spread(image_rotary_emb[0], height, width);
+        Tensor freqs_sin = spread(image_rotary_emb[1], height, width);
+        freqs_cos = pad_for_3d_conv(freqs_cos, kernel_size);
+        freqs_sin = pad_for_3d_conv(freqs_sin, kernel_size);
+        freqs_cos = avg_pool3d(freqs_cos, kernel_size);
+        freqs_sin = avg_pool3d(freqs_sin, kernel_size);
+        freqs_cos = squeeze(permute(flatten(freqs_cos, 2, 4), {0, 2, 1}), 0);
+        freqs_sin = squeeze(permute(flatten(freqs_sin, 2, 4), {0, 2, 1}), 0);
+        return {freqs_cos, freqs_sin};
+    }
+    [[nodiscard]] static Tensor spread(const Tensor& freqs, std::int64_t height, std::int64_t width) {
+        return unflatten(permute(unsqueeze(freqs, 0), {0, 2, 1}), 2, {-1, height, width});
+    }
+
+    std::int64_t image_proj_dim_;
+};
+
 }  // namespace
 
-std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+std::unique_ptr<Model> hunyuan_video::build(nn::Weights& weights, const profile::ModelProfile& profile) {
     return std::make_unique<HunyuanVideoTransformer3DModel>(weights, profile.config);
 }
 
-}  // namespace vram::models::hunyuan_video
+std::unique_ptr<Model> hunyuan_video_framepack::build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return std::make_unique<HunyuanVideoFramepackTransformer3DModel>(weights, profile.config);
+}
+
+}  // namespace vram::models

@@ -119,6 +119,7 @@ struct Conv {
 [[nodiscard]] Tensor upsample_nearest(Tensor x, std::int64_t factor);  ///< every spatial dimension
 [[nodiscard]] Tensor upsample_nearest_to(Tensor x, const Dims& spatial);
 [[nodiscard]] Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride);  ///< no padding
+[[nodiscard]] Tensor avg_pool3d(Tensor x, const Dims& kernel);        ///< stride as the kernel, no padding
 [[nodiscard]] Tensor pixel_shuffle(Tensor x, std::int64_t factor);    ///< [B, C f f, H, W] → [B, C, H f, W f]
 [[nodiscard]] Tensor pixel_unshuffle(Tensor x, std::int64_t factor);  ///< [B, C, H f, W f] → [B, C f f, H, W]
 [[nodiscard]] Tensor pad(Tensor x,

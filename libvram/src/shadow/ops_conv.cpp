@@ -172,21 +172,36 @@ Tensor upsample_nearest(Tensor x_in, std::int64_t factor) {
     return upsample_nearest_to(std::move(x), spatial);
 }
 
-// avg_pool2d over a view; its kernel reads a contiguous input. Source: aten/src/ATen/native/Pool.h and
-// cuda/AveragePool2d.cu.
-Tensor avg_pool1d(Tensor x_in, std::int64_t kernel, std::int64_t stride) {
-    Tensor x = std::move(x_in);
+namespace {
+
+// The kernel reads a contiguous input. Source: aten/src/ATen/native/cuda/AveragePool2d.cu, AveragePool3d.cu.
+Tensor avg_pool(Tensor& x, const Dims& sizes) {
     Run& run = x.run();
     run.op = Op::avg_pool;
     NodeRef node = run.record(Op::avg_pool, avg_pool_backward, {&x});
     if (node) run.save(*node, x);
-    Dims sizes = x.sizes();
-    const int last = x.rank() - 1;
-    sizes[last] = (sizes[last] - kernel) / stride + 1;
     Tensor out = run.empty(sizes, x.dtype(), Op::avg_pool);
     const StorageRef copy = x.contiguous() ? StorageRef() : run.scratch(dense_bytes(x), Op::contiguous_copy);
     Run::attach(out, node);
     return out;
+}
+
+}  // namespace
+
+// avg_pool2d over a view. Source: aten/src/ATen/native/Pool.h.
+Tensor avg_pool1d(Tensor x_in, std::int64_t kernel, std::int64_t stride) {
+    Tensor x = std::move(x_in);
+    Dims sizes = x.sizes();
+    const int last = x.rank() - 1;
+    sizes[last] = (sizes[last] - kernel) / stride + 1;
+    return avg_pool(x, sizes);
+}
+
+Tensor avg_pool3d(Tensor x_in, const Dims& kernel) {
+    Tensor x = std::move(x_in);
+    Dims sizes = x.sizes();
+    for (int i = 2; i < x.rank(); ++i) sizes[i] /= kernel[i - 2];
+    return avg_pool(x, sizes);
 }
 
 // Views around one copy, on CUDA as in their backward. Source: aten/src/ATen/native/PixelShuffle.cpp,
