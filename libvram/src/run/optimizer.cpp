@@ -12,7 +12,6 @@ Optimizer::Optimizer(shadow::Run& run, const job::Optimizer& kind, std::vector<P
     : run_(run), kind_(kind), parameters_(std::move(parameters)), state_(parameters_.size()) {}
 
 void Optimizer::step() {
-    run_.op = Op::optimizer;
     std::visit([this](const auto& kind) { step_as(kind); }, kind_);
 }
 
@@ -49,7 +48,6 @@ void Optimizer::step_as(const job::AdamW8bit& kind) {
 }
 
 void Optimizer::clip_grad_norm() {
-    run_.op = Op::norm;
     Tensor total_norm;
     {
         std::vector<Tensor> norms;

@@ -98,13 +98,10 @@ class Engine {
         if (node.macro != nullptr) {
             if (any) run_.memo()->backward(node, std::move(grads));
         } else {
-            const Op before = run_.op;
-            run_.op = node.op;
             if (any) node.backward(run_, node, grads, out);
             validate(node, out);
             grads.clear();
             node.saved.clear();
-            run_.op = before;
         }
         mark_shared(out);
         for (std::size_t i = 0; i < node.edges.size(); ++i) {
@@ -139,7 +136,6 @@ class Engine {
     }
 
     void accumulate(Parameter& parameter, Tensor grad) {
-        run_.op = Op::accumulate_grad;
         if (parameter.grad.defined()) return;  // variable_grad += new_grad, in place
         const LayoutRef own = parameter.value.layout();
         const bool layout_fits = own->dense

@@ -79,7 +79,6 @@ void flash_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 Tensor flash(Tensor& q, Tensor& k, Tensor& v) {
     Run& run = q.run();
     ++run.attention_calls.flash;
-    run.op = Op::flash_attention;
     NodeRef node = run.record(Op::flash_attention, flash_backward, {&q, &k, &v});
     if (node) {
         run.save(*node, q);
@@ -143,7 +142,6 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
         }
         bias = expand(std::move(bias), {q.size(0), q.size(1), q.size(2), k.size(2)});
     }
-    run.op = Op::efficient_attention;
     NodeRef node = run.record(Op::efficient_attention, efficient_backward, {&q, &k, &v});
     if (node) {
         run.save(*node, q);

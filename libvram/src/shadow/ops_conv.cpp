@@ -124,7 +124,6 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
     Run& run = x.run();
     if (x.size(1) != weight.size(1) * how.groups)
         throw std::logic_error("conv: the input's channels do not fit the weight");
-    run.op = Op::conv;
     NodeRef node = run.record(Op::conv, conv_backward, {&x, &weight, &bias});
     if (node) {
         run.save(*node, x);
@@ -155,7 +154,6 @@ Tensor upsample_nearest_to(Tensor x_in, const Dims& spatial) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     Run& run = x.run();
-    run.op = Op::upsample;
     NodeRef node = run.record(Op::upsample, upsample_backward, {&x});
     if (node) node->meta.push_back(x.layout());
     Dims sizes = x.sizes();
@@ -177,7 +175,6 @@ namespace {
 // The kernel reads a contiguous input. Source: aten/src/ATen/native/cuda/AveragePool2d.cu, AveragePool3d.cu.
 Tensor avg_pool(Tensor& x, const Dims& sizes) {
     Run& run = x.run();
-    run.op = Op::avg_pool;
     NodeRef node = run.record(Op::avg_pool, avg_pool_backward, {&x});
     if (node) run.save(*node, x);
     Tensor out = run.empty(sizes, x.dtype(), Op::avg_pool);
@@ -230,7 +227,6 @@ Tensor pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
     bool any = false;
     for (std::int64_t amount : amounts) any = any || amount != 0;
     if (!any) return clone(std::move(x));
-    run.op = Op::pad;
     NodeRef node = run.record(Op::pad, pad_backward, {&x});
     if (node) node->meta.push_back(x.layout());
     Tensor out = run.empty(suggested_layout(run, padded(x.sizes(), amounts), x), Op::pad);
@@ -243,7 +239,6 @@ namespace {
 // What is put around the input is made of the input, which is saved for its sizes.
 Tensor pad_from_within(Tensor& x, std::initializer_list<std::int64_t> amounts) {
     Run& run = x.run();
-    run.op = Op::pad;
     NodeRef node = run.record(Op::pad, pad_from_within_backward, {&x});
     if (node) run.save(*node, x);
     Tensor out = run.empty(padded(x.sizes(), amounts), x.dtype(), Op::pad);

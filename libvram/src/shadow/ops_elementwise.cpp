@@ -64,10 +64,15 @@ void reciprocal_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor negative = fresh(grads[0], Op::neg);
     out[0] = joined(negative, square, Op::mul);
 }
+/// Those whose backward has no name of its own go by theirs.
+Op backward_of(Op op) {
+    if (op == Op::silu) return Op::silu_backward;
+    return op == Op::gelu ? Op::gelu_backward : op;
+}
 // One fused kernel over the gradient and what was saved.
 void fused_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor saved = run.unpack(node.saved[0]);
-    out[0] = joined(grads[0], saved, node.op == Op::silu ? Op::silu_backward : Op::gelu_backward);
+    out[0] = joined(grads[0], saved, backward_of(node.op));
 }
 // threshold_backward(grad, result, 0): its iterator reads the result first. Source:
 // aten/src/ATen/native/Activation.cpp.
@@ -78,7 +83,6 @@ void relu_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 
 Tensor unary(Tensor& x, Op op, Keeps keeps, Backward backward, std::optional<Dtype> dtype = std::nullopt) {
     Run& run = x.run();
-    run.op = op;
     NodeRef node = run.record(op, backward, {&x});
     if (node && keeps == Keeps::input) run.save(*node, x);
     const Dtype result = dtype.value_or(x.dtype());
@@ -184,7 +188,6 @@ void masked_fill_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 Tensor add(Tensor a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     Run& run = a.run();
-    run.op = Op::add;
     NodeRef node = run.record(Op::add, add_backward, {&a, &b});
     Tensor out = binary_result(a, b, result_type(a, b), Op::add);
     Run::attach(out, node);
@@ -194,7 +197,6 @@ Tensor add(Tensor a_in, Tensor b_in) {
 Tensor sub(Tensor a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     Run& run = a.run();
-    run.op = Op::sub;
     NodeRef node = run.record(Op::sub, sub_backward, {&a, &b});
     Tensor out = binary_result(a, b, result_type(a, b), Op::sub);
     Run::attach(out, node);
@@ -204,7 +206,6 @@ Tensor sub(Tensor a_in, Tensor b_in) {
 namespace {
 Tensor product(Tensor& a, Tensor& b, Op op, Backward backward, Dtype dtype) {
     Run& run = a.run();
-    run.op = op;
     NodeRef node = run.record(op, backward, {&a, &b});
     if (node) {
         // div needs the divisor for either gradient, mul each operand for the other's.
@@ -247,7 +248,6 @@ Tensor rsub_scalar(Tensor x_in, bool fractional) {
 namespace {
 Tensor scaled(Tensor& x, Op op, Dtype dtype) {
     Run& run = x.run();
-    run.op = op;
     const NodeRef node = run.record(op, scale_backward, {&x});
     Tensor out = x.storage()->slot < 0 ? Tensor(x.storage_ref(), run.layouts.like(x.layout(), dtype))
                                        : run.empty_like(x, dtype, op);
@@ -376,7 +376,6 @@ Tensor bitwise_and(Tensor a_in, Tensor b_in) {
 Tensor where(Tensor condition_in, Tensor a_in, Tensor b_in) {
     Tensor condition = std::move(condition_in), a = std::move(a_in), b = std::move(b_in);
     Run& run = condition.run();
-    run.op = Op::where;
     NodeRef node = run.record(Op::where, where_backward, {&a, &b});
     if (node) run.save(*node, condition);
     const std::array<LayoutRef, 3> all{condition.layout(), a.layout(), b.layout()};

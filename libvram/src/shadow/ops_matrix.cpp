@@ -58,7 +58,6 @@ void bmm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 Tensor bmm(Tensor a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     Run& run = a.run();
-    run.op = Op::bmm;
     NodeRef node = run.record(Op::bmm, bmm_backward, {&a, &b});
     if (node) {
         if (node->needs(0))
@@ -102,7 +101,6 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     if (!flat && bias.defined()) bias_after = std::exchange(bias, Tensor());
     // A copy where the rows do not lie one after the other; its history is part of the input's.
     Tensor rows = x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)});
-    run.op = Op::addmm;
     const bool copied = rows.storage() != x.storage();
     const Tensor& source = copied ? rows : x;
     NodeRef node = run.record(Op::addmm, linear_backward, {&bias, &source, &weight});

@@ -94,7 +94,6 @@ Tensor repeated(Tensor& x, const Dims& sizes) {
 Tensor mean(Tensor x_in, int dim, bool keepdim) {
     Tensor x = std::move(x_in);
     Run& run = x.run();
-    run.op = Op::mean;
     NodeRef node = run.record(Op::mean, mean_backward, {&x});
     if (node) {
         node->meta.push_back(x.layout());
@@ -108,7 +107,6 @@ Tensor mean(Tensor x_in, int dim, bool keepdim) {
 Tensor sum(Tensor x_in, int dim, bool keepdim) {
     Tensor x = std::move(x_in);
     Run& run = x.run();
-    run.op = Op::sum;
     NodeRef node = run.record(Op::sum, sum_backward, {&x});
     if (node) {
         node->meta.push_back(x.layout());
@@ -159,7 +157,6 @@ Tensor softmax(Tensor x_in, std::optional<Dtype> dtype) {
     const bool fused = dtype == Dtype::f32 && held_x.dtype() == Dtype::f16;
     Tensor x = fused ? held_x : dtype && *dtype != held_x.dtype() ? to(held_x, *dtype) : autocast_fp32(held_x);
     Run& run = x.run();
-    run.op = Op::softmax;
     NodeRef node = run.record(Op::softmax, softmax_backward, {&x});
     if (node) node->meta.push_back(x.layout());
     Tensor out = run.empty(x.sizes(), fused ? Dtype::f32 : x.dtype(), Op::softmax);
@@ -173,7 +170,6 @@ Tensor cat(std::span<const Tensor> parts, int dim) {
     Run& run = parts.front().run();
     Dtype dtype = parts.front().dtype();
     for (const Tensor& part : parts) dtype = promote(dtype, part.dtype());
-    run.op = Op::cat;
     const int at = dim < 0 ? dim + parts.front().rank() : dim;
     NodeRef node = run.record(Op::cat, cat_backward, parts);
     Dims sizes = parts.front().sizes();
@@ -210,7 +206,6 @@ Tensor cat(std::initializer_list<Tensor> parts, int dim) {
 
 Tensor stack(std::span<const Tensor> parts, int dim) {
     Run& run = parts.front().run();
-    run.op = Op::stack;
     const int at = dim < 0 ? dim + parts.front().rank() + 1 : dim;
     NodeRef node = run.record(Op::stack, stack_backward, parts);
     if (node) node->numbers[0] = at;
@@ -238,7 +233,6 @@ Tensor pad_sequence(std::span<const Tensor> sequences) {
 Tensor embedding(Tensor weight_in, Tensor ids_in) {
     Tensor weight = std::move(weight_in), ids = std::move(ids_in);
     Run& run = weight.run();
-    run.op = Op::embedding;
     NodeRef node = run.record(Op::embedding, embedding_backward, {&weight});
     if (node) {
         node->meta.push_back(weight.layout());
@@ -290,7 +284,6 @@ Tensor mse_loss(Tensor input_in, Tensor target_in) {
     const Tensor held_input = std::move(input_in), held_target = std::move(target_in);
     Tensor target = autocast_fp32(held_target), input = autocast_fp32(held_input);
     Run& run = input.run();
-    run.op = Op::mse_loss;
     NodeRef node = run.record(Op::mse_loss, mse_backward, {&input, &target});
     if (node) {
         run.save(*node, input);

@@ -75,7 +75,6 @@ Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
     Tensor bias = autocast_fp32(held_bias), weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();
-    run.op = Op::layer_norm;
     NodeRef node = run.record(Op::layer_norm, layer_norm_backward, {&x, &weight, &bias});
     if (node) {
         run.save(*node, x);
@@ -99,7 +98,6 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in);
     Tensor weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();
-    run.op = Op::rms_norm;
     NodeRef node = run.record(Op::rms_norm, rms_norm_backward, {&x, &weight});
     if (node) {
         run.save(*node, x);
@@ -116,7 +114,6 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
 Tensor vector_norm(Tensor x_in, int dim) {
     const Tensor x = std::move(x_in);
     Run& run = x.run();
-    run.op = Op::norm;
     NodeRef node = run.record(Op::norm, vector_norm_backward, {&x});
     if (node) run.save(*node, x);
     Dims sizes = x.sizes();
@@ -141,7 +138,6 @@ Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bia
     Tensor bias = autocast_fp32(held_bias), weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();
     x = contiguous(std::move(x));  // on CUDA whatever the memory format: native/group_norm.cpp
-    run.op = Op::group_norm;
     NodeRef node = run.record(Op::group_norm, group_norm_backward, {&x, &weight, &bias});
     if (node) {
         run.save(*node, x);

@@ -39,7 +39,6 @@ Aside::Aside(Run& run)
       calls_(run.attention_calls),
       casts_(std::move(run.autocast_cache)),
       hooks_(std::move(run.hooks)),
-      op_(run.op),
       in_backward_(run.in_backward),
       grad_enabled_(run.grad_enabled_) {
     std::swap(trace_.events, run.trace.events);
@@ -58,7 +57,6 @@ Aside::~Aside() {
     run_.attention_calls = calls_;
     run_.hooks = std::move(hooks_);
     run_.activation_tag = tag_;
-    run_.op = op_;
     run_.in_backward = in_backward_;
     run_.grad_enabled_ = grad_enabled_;
     run_.autocast_ = autocast_;

@@ -132,7 +132,6 @@ class Run {
     LayoutTable layouts;
     AttentionCalls attention_calls;
     std::uint16_t activation_tag = 0;  // what op outputs are tagged with
-    Op op = Op::none;
     bool in_backward = false;
 
     /// Cast caches, cuBLAS handles and hooks; the scopes below and the ops use them.
@@ -213,7 +212,6 @@ class Aside {
     AttentionCalls calls_;
     CastCache casts_;
     std::vector<Run::Hook> hooks_;
-    Op op_;
     bool in_backward_, grad_enabled_;
 };
 

@@ -27,7 +27,6 @@ void squared_error_backward(Run& run, Node& node, Tensors&, Tensors& out) {
 Tensor squared_error(Tensor input_in, Tensor target_in) {
     const Tensor input = std::move(input_in), target = std::move(target_in);
     Run& run = input.run();
-    run.op = Op::mse_loss;
     NodeRef node = run.record(Op::mse_loss, squared_error_backward, {&input, &target});
     if (node) {
         run.save(*node, input);
