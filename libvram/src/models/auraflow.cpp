@@ -20,12 +20,6 @@ struct Sizes {
     std::int64_t dim, heads, head_dim;
 };
 
-// x * (1 + scale[:, None]) + shift[:, None]
-Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-    Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
-    return add(std::move(out), unsqueeze(shift, 1));
-}
-
 class AuraFlowAttention {
   public:
     AuraFlowAttention(const Builder& builder, const Sizes& sizes, bool joint)

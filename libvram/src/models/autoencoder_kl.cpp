@@ -283,17 +283,7 @@ class AutoencoderKL : public Model {
             rows.push_back(std::move(row));
         }
         std::vector<Tensor> result_rows;
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            std::vector<Tensor> result_row;
-            for (std::size_t j = 0; j < rows[i].size(); ++j) {
-                tile = rows[i][j];
-                if (i > 0) blend.v(call, rows[i - 1][j], tile);
-                if (j > 0) blend.h(call, rows[i][j - 1], tile);
-                result_row.push_back(slice(slice(tile, 2, 0, row_limit), 3, 0, row_limit));
-            }
-            result_rows.push_back(cat(result_row, 3));
-        }
-        return cat(result_rows, 2);
+        return join_tiles(call, rows, tile, result_rows, blend, row_limit);
     }
 
     std::int64_t latent_channels_;

@@ -5,6 +5,7 @@
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
+#include "models/normalization.hpp"
 #include "models/flux_attention.hpp"
 
 namespace vram::models::chroma {
@@ -98,12 +99,6 @@ class ChromaTransformerBlock : public Block {
           ff_context(builder["ff_context"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu) {
         static_cast<void>(parent);
         builder.finish(*this, "ChromaTransformerBlock", {sizes.heads, sizes.head_dim});
-    }
-
-    // x * (1 + scale[:, None]) + shift[:, None]
-    static Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
-        return add(std::move(out), unsqueeze(shift, 1));
     }
 
     ChromaAdaLayerNormZeroPruned norm1, norm1_context;

@@ -76,12 +76,6 @@ class FluxTransformerBlock : public Block {
         builder.finish(*this, "FluxTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
-    // x * (1 + scale[:, None]) + shift[:, None]
-    static Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
-        return add(std::move(out), unsqueeze(shift, 1));
-    }
-
     AdaLayerNormZero norm1, norm1_context;
     FluxAttention attn;
     nn::LayerNorm norm2;

@@ -2,6 +2,7 @@
 // without the cache of reference keys (kv_cache_mode None). No bias anywhere; one modulation for all blocks of a kind.
 #include <deque>
 
+#include "models/attention.hpp"
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
@@ -91,10 +92,7 @@ class Flux2Attention {
         query = apply_rotary_emb(query, cos, sin, 1);
         key = apply_rotary_emb(key, cos, sin, 1);
 
-        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        Tensor hidden_states =
-            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
-        hidden_states = transpose(std::move(hidden_states), 1, 2);
+        Tensor hidden_states = dispatch_attention(query, key, value);
         hidden_states = flatten(std::move(hidden_states), 2, 3);
         hidden_states = to(std::move(hidden_states), query.dtype());
 
@@ -142,10 +140,7 @@ class Flux2ParallelSelfAttention {
         query = apply_rotary_emb(query, cos, sin, 1);
         key = apply_rotary_emb(key, cos, sin, 1);
 
-        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        hidden_states =
-            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
-        hidden_states = transpose(std::move(hidden_states), 1, 2);
+        hidden_states = dispatch_attention(query, key, value);
         hidden_states = flatten(std::move(hidden_states), 2, 3);
         hidden_states = to(std::move(hidden_states), query.dtype());
 

@@ -1,5 +1,6 @@
 #include "models/flux_attention.hpp"
 
+#include "models/attention.hpp"
 #include "models/embeddings.hpp"
 
 namespace vram::models {
@@ -58,10 +59,7 @@ Tensors FluxAttention::operator()(Tensor hidden_states_in, Tensor encoder_hidden
     query = apply_rotary_emb(query, cos, sin, 1);
     key = apply_rotary_emb(key, cos, sin, 1);
 
-    // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-    Tensor hidden_states =
-        scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
-    hidden_states = transpose(std::move(hidden_states), 1, 2);
+    Tensor hidden_states = dispatch_attention(query, key, value);
     hidden_states = flatten(std::move(hidden_states), 2, 3);
     hidden_states = to(std::move(hidden_states), query.dtype());
     if (!joint_) return {hidden_states};

@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 
+#include "models/attention.hpp"
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
@@ -88,10 +89,8 @@ class HunyuanVideoAttention {
             key = rotate_video(key, text, cos, sin);
         }
 
-        // 5. Attention: dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        hidden_states = scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2),
-                                                     transpose(value, 1, 2), attention_mask);
-        hidden_states = transpose(std::move(hidden_states), 1, 2);
+        // 5. Attention
+        hidden_states = dispatch_attention(query, key, value, attention_mask);
         hidden_states = flatten(std::move(hidden_states), 2, 3);
         hidden_states = to(std::move(hidden_states), query.dtype());
 
@@ -206,12 +205,6 @@ class HunyuanVideoTransformerBlock : public Block {
           norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
           ff_context(builder["ff_context"], sizes.dim, sizes.mlp_dim, FeedForward::Activation::gelu) {
         builder.finish(*this, "HunyuanVideoTransformerBlock", {sizes.heads, sizes.head_dim});
-    }
-
-    // x * (1 + scale[:, None]) + shift[:, None]
-    static Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
-        return add(std::move(out), unsqueeze(shift, 1));
     }
 
     AdaLayerNormZero norm1, norm1_context;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 
+#include "models/attention.hpp"
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
@@ -88,10 +89,7 @@ class LTX2Attention {
         key = unflatten(key, 2, {heads_, -1});
         value = unflatten(value, 2, {heads_, -1});
 
-        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        hidden_states =
-            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
-        hidden_states = transpose(std::move(hidden_states), 1, 2);
+        hidden_states = dispatch_attention(query, key, value);
         hidden_states = flatten(hidden_states, 2, 3);
         hidden_states = to(hidden_states, query.dtype());
         Tensor gates;

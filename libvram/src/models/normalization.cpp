@@ -6,6 +6,11 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Tensor;
 using nn::Tensors;
 
+Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
+    Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
+    return add(std::move(out), unsqueeze(shift, 1));
+}
+
 AdaLayerNormZero::AdaLayerNormZero(const nn::Builder& builder, std::int64_t size, Norm norm_type, bool bias)
     : norm_type_(norm_type), linear(builder.linear("linear", size, 6 * size, bias)) {
     if (norm_type == Norm::layer_norm)

@@ -16,6 +16,9 @@ class Fp32LayerNorm {
     nn::LayerNorm norm;
 };
 
+/// x * (1 + scale[:, None]) + shift[:, None]: x [B, S, D]; scale, shift [B, D].
+[[nodiscard]] nn::Tensor scale_and_shift(const nn::Tensor& x, const nn::Tensor& scale, const nn::Tensor& shift);
+
 /// AdaLayerNormZero: x and gate, shift, scale, gate for attention and MLP: {x, gate_msa, shift_mlp, scale_mlp,
 /// gate_mlp}.
 class AdaLayerNormZero {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <vector>
 
+#include "models/attention.hpp"
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
@@ -86,10 +87,7 @@ class Attention {
         const Tensor joint_key = cat({txt_key, img_key}, 1);
         const Tensor joint_value = cat({txt_value, img_value}, 1);
 
-        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        Tensor joint_hidden_states = scaled_dot_product_attention(
-            transpose(joint_query, 1, 2), transpose(joint_key, 1, 2), transpose(joint_value, 1, 2));
-        joint_hidden_states = transpose(std::move(joint_hidden_states), 1, 2);
+        Tensor joint_hidden_states = dispatch_attention(joint_query, joint_key, joint_value);
         joint_hidden_states = flatten(std::move(joint_hidden_states), 2, 3);
         joint_hidden_states = to(std::move(joint_hidden_states), joint_query.dtype());
 

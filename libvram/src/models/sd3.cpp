@@ -193,12 +193,6 @@ class JointTransformerBlock : public Block {
                        {sizes.heads, sizes.head_dim, sizes.qk_norm, use_dual_attention, context_pre_only});
     }
 
-    // x * (1 + scale[:, None]) + shift[:, None]
-    static Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
-        return add(std::move(out), unsqueeze(shift, 1));
-    }
-
     bool use_dual_attention, context_pre_only;
     Sd35AdaLayerNormZeroX norm1_x;  // norm1 with dual attention,
     AdaLayerNormZero norm1;         // and without

@@ -35,6 +35,7 @@ Tensors Blend::Lines::forward(const Tensors& args) const {
 
 Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<Tensor>>& rows, Tensor& tile,
                   std::vector<Tensor>& result_rows, const Blend& blend, std::int64_t stride) {
+    const int height = rows.front().front().rank() - 2, width = height + 1;
     std::vector<Tensor> result_row;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         result_row.clear();
@@ -42,11 +43,11 @@ Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<Tensor>>
             tile = rows[i][j];
             if (i > 0) blend.v(call, rows[i - 1][j], tile);
             if (j > 0) blend.h(call, rows[i][j - 1], tile);
-            result_row.push_back(slice(slice(tile, 3, 0, stride), 4, 0, stride));
+            result_row.push_back(slice(slice(tile, height, 0, stride), width, 0, stride));
         }
-        result_rows.push_back(cat(result_row, -1));
+        result_rows.push_back(cat(result_row, width));
     }
-    return cat(result_rows, 3);
+    return cat(result_rows, height);
 }
 
 }  // namespace vram::models

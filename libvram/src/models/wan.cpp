@@ -3,6 +3,7 @@
 #include <array>
 #include <deque>
 
+#include "models/attention.hpp"
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
@@ -77,12 +78,12 @@ class WanAttention {
             key_img = norm_added_k(key_img);
             key_img = unflatten(key_img, 2, {heads_, -1});
             value_img = unflatten(value_img, 2, {heads_, -1});
-            hidden_states_img = attention(query, key_img, value_img);
+            hidden_states_img = dispatch_attention(query, key_img, value_img);
             hidden_states_img = flatten(hidden_states_img, 2, 3);
             hidden_states_img = to(hidden_states_img, query.dtype());
         }
 
-        hidden_states = attention(query, key, value);
+        hidden_states = dispatch_attention(query, key, value);
         hidden_states = flatten(hidden_states, 2, 3);
         hidden_states = to(hidden_states, query.dtype());
         if (hidden_states_img.defined()) hidden_states = add(hidden_states, hidden_states_img);
@@ -90,12 +91,6 @@ class WanAttention {
     }
 
   private:
-    // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-    static Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value) {
-        return transpose(
-            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2)), 1, 2);
-    }
-
     // apply_rotary_emb of the processor: [B, S, H, D] with cos, sin [1, S, 1, D], written into the halves of a new
     // tensor
     static Tensor rotate(const Tensor& hidden_states, const Tensor& freqs_cos, const Tensor& freqs_sin) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <deque>
 
+#include "models/attention.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
 
@@ -90,10 +91,7 @@ class ZImageAttention {
         query = apply_rotary_emb(query, freqs_cis);
         key = apply_rotary_emb(key, freqs_cis);
 
-        // dispatch_attention_fn, native backend: [B, S, H, D] → [B, H, S, D] and back
-        Tensor hidden_states =
-            scaled_dot_product_attention(transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2));
-        hidden_states = transpose(std::move(hidden_states), 1, 2);
+        Tensor hidden_states = dispatch_attention(query, key, value);
         hidden_states = flatten(std::move(hidden_states), 2, 3);
         hidden_states = to(std::move(hidden_states), query.dtype());
         return to_out(hidden_states);
