@@ -237,19 +237,36 @@ Usage sum(const Trace& trace) {
     std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
     const auto count = static_cast<std::int64_t>(trace.events.size());
     const Event* const events = trace.events.data();
+    auto stretch = trace.stretches.begin();
+    const auto next_stretch = [&] {
+        return stretch == trace.stretches.end() ? std::int64_t{-1} : static_cast<std::int64_t>(stretch->first);
+    };
+    std::int64_t next = next_stretch();
     // Marks are rare: between two of them everything stays in registers.
     for (std::int64_t i = 0; i < count; ++i) {
         Bytes tensors = window.tensors, peak = window.tensors_peak;
         std::int64_t peak_event = window.tensors_peak_event;
-        for (; i < count && events[i].kind != EventKind::mark; ++i) {
-            const Event& event = events[i];
+        for (;;) {
+            if (i == next) {
+                if (tensors + stretch->peak > peak) {
+                    peak = tensors + stretch->peak;
+                    peak_event = i + static_cast<std::int64_t>(stretch->peak_at);
+                }
+                tensors += stretch->net;
+                i += static_cast<std::int64_t>(stretch->count);
+                ++stretch;
+                next = next_stretch();
+                continue;
+            }
+            if (i == count || events[i].kind == EventKind::mark) break;
+            const Event& event = events[i++];
             if (event.kind == EventKind::retag) [[unlikely]]
                 continue;
             Bytes& size = sizes[static_cast<std::size_t>(event.slot)];
             const Bytes fresh = rounded(event.bytes) & -static_cast<Bytes>(event.kind == EventKind::alloc);
             tensors += fresh - size;
             size = fresh;
-            peak_event = tensors > peak ? i : peak_event;
+            peak_event = tensors > peak ? i - 1 : peak_event;
             peak = std::max(peak, tensors);
         }
         window.tensors = tensors;

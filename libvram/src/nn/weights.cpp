@@ -25,29 +25,34 @@ Parameter& Weights::adapter(const Dims& sizes, Dtype dtype, bool buffer) {
     return parameter;
 }
 
-void Weights::place(Parameter& parameter, Category category) {
-    if (parameter.value.storage()->slot >= 0) return;
+void Weights::place(std::deque<Parameter>& group, Category category) {
     const std::uint16_t before = run_.activation_tag;
     run_.activation_tag = run_.tag(component_, category);
+    for (Parameter& parameter : group) place(parameter);
+    run_.activation_tag = before;
+}
+
+void Weights::place(Parameter& parameter) {
+    if (parameter.value.storage()->slot >= 0) return;
     shadow::Tensor value =
         run_.empty(parameter.value.layout(), parameter.buffer ? shadow::Op::buffer : shadow::Op::parameter);
-    run_.activation_tag = before;
     value.set_node(parameter.value.node(), parameter.value.output_number());
     parameter.value = std::move(value);
 }
 
-void Weights::base_to_gpu() {
-    for (Parameter& parameter : base_) place(parameter, Category::weights);
-}
-void Weights::adapter_to_gpu() {
-    for (Parameter& parameter : adapter_) place(parameter, Category::adapter);
-}
+void Weights::base_to_gpu() { place(base_, Category::weights); }
+void Weights::adapter_to_gpu() { place(adapter_, Category::adapter); }
 void Weights::to_gpu() {
     base_to_gpu();
     adapter_to_gpu();
 }
 
-void Weights::to_gpu(Parameter& base) { place(base, Category::weights); }
+void Weights::to_gpu(Parameter& base) {
+    const std::uint16_t before = run_.activation_tag;
+    run_.activation_tag = run_.tag(component_, Category::weights);
+    place(base);
+    run_.activation_tag = before;
+}
 
 namespace {
 void take_away(shadow::Run& run, std::deque<Parameter>& group) {

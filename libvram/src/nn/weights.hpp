@@ -78,7 +78,8 @@ class Weights {
     [[nodiscard]] std::deque<shadow::Parameter>& all_adapter() noexcept { return adapter_; }
 
   private:
-    void place(shadow::Parameter& parameter, shadow::Category category);
+    void place(std::deque<shadow::Parameter>& group, shadow::Category category);
+    void place(shadow::Parameter& parameter);
 
     shadow::Run& run_;
     std::string component_;

@@ -35,8 +35,8 @@ class Optimizer {
     shadow::Run& run_;
     job::Optimizer kind_;
     std::vector<shadow::Parameter*> parameters_;
-    std::vector<std::vector<shadow::Tensor>> state_;  // by parameter; empty until its first step
-    std::vector<shadow::Tensor> shared_;              // state that all parameters have in common
+    std::vector<shadow::Tensors> state_;  // by parameter; empty until its first step
+    std::vector<shadow::Tensor> shared_;  // state that all parameters have in common
 };
 
 }  // namespace vram::run

@@ -165,7 +165,12 @@ LayoutRef LayoutTable::intern(const Dims& sizes, const Dims& strides, Dtype dtyp
 }
 
 LayoutRef LayoutTable::contiguous(const Dims& sizes, Dtype dtype) {
-    return intern(sizes, contiguous_strides(sizes), dtype);
+    auto key = static_cast<std::uint64_t>(dtype);
+    for (std::int64_t item : sizes) key = 31 * key + static_cast<std::uint64_t>(item);
+    LayoutRef& latest = contiguous_[(key * 0x9E3779B97F4A7C15ULL) >> 55];
+    if (latest == nullptr || latest->dtype != dtype || !(latest->sizes == sizes))
+        latest = intern(sizes, contiguous_strides(sizes), dtype);
+    return latest;
 }
 
 LayoutRef LayoutTable::like(LayoutRef layout, Dtype dtype) {

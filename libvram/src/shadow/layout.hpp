@@ -74,7 +74,8 @@ class LayoutTable {
     void grow();
 
     std::deque<Layout> layouts_;
-    std::vector<LayoutRef> table_;  // open addressing, a power of two, at most half full
+    std::vector<LayoutRef> table_;             // open addressing, a power of two, at most half full
+    std::array<LayoutRef, 512> contiguous_{};  // the latest answers of contiguous()
 };
 
 /// The broadcast of two shapes; the caller has checked that they fit (a mismatch is a bug of ours: logic_error).

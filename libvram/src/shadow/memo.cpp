@@ -30,10 +30,10 @@ class Memo::Groups {
         met_.push_back(storage);
         return static_cast<std::int32_t>(met_.size() - 1);
     }
-    [[nodiscard]] const std::vector<Storage*>& met() const noexcept { return met_; }
+    [[nodiscard]] std::span<Storage* const> met() const noexcept { return {met_.begin(), met_.size()}; }
 
   private:
-    std::vector<Storage*> met_;
+    Small<Storage*, 12> met_;
 };
 
 Memo::Look Memo::look_of(const Tensor& tensor, Groups& groups) {
@@ -61,9 +61,11 @@ struct Memo::Slice {
         Step step = Step::birth;
         std::int32_t index = 0;
         Event event;
+        Stretch before;  // the events since the action before it
     };
     std::vector<Event> events;  // of slots that live and die inside, counted from 0
     std::vector<Action> actions;
+    Stretch after;   // the events that no action follows
     Slot slots = 0;  // born inside
     std::int32_t survivors = 0;
     AttentionCalls calls;
@@ -150,6 +152,32 @@ class Memo::Capture : public Aside {
 
 namespace {
 
+/// What the events between the slice's actions come to.
+template <class Slice>
+void add_up(Slice& slice) {
+    std::vector<Bytes> sizes(static_cast<std::size_t>(slice.slots));
+    const auto stretch = [&](std::size_t first, std::size_t end) {
+        Stretch out{first, end - first, 0, 0, 0};
+        for (std::size_t i = first; i < end; ++i) {
+            const Event& event = slice.events[i];
+            Bytes& size = sizes[static_cast<std::size_t>(event.slot)];
+            if (event.kind == EventKind::alloc) size = round_up(event.bytes, 512);
+            if (event.kind == EventKind::alloc) out.net += size;
+            if (event.kind == EventKind::free) out.net -= size;
+            if (i != first && out.net <= out.peak) continue;
+            out.peak = out.net;
+            out.peak_at = i - first;
+        }
+        return out;
+    };
+    std::size_t at = 0;
+    for (typename Slice::Action& action : slice.actions) {
+        action.before = stretch(at, action.at);
+        at = action.at;
+    }
+    slice.after = stretch(at, slice.events.size());
+}
+
 /// Splits recorded events into what is copied and what is done. `outsider` maps a slot below `first` to its index among
 /// the outsiders.
 template <class Slice, class Outsider>
@@ -165,24 +193,28 @@ void cut(Slice& slice, std::span<const Event> events, Slot first, Slot end, cons
     for (Event event : events) {
         if (event.kind == EventKind::mark) continue;
         if (event.slot < first) {
-            slice.actions.push_back({slice.events.size(), event.kind == EventKind::free ? Step::drop : Step::retag,
-                                     outsider(event.slot), event});
+            slice.actions.push_back({slice.events.size(),
+                                     event.kind == EventKind::free ? Step::drop : Step::retag,
+                                     outsider(event.slot),
+                                     event,
+                                     {}});
             continue;
         }
         event.slot -= first;
         const bool inside = dies[static_cast<std::size_t>(event.slot)];
         if ((event.kind == EventKind::alloc || event.kind == EventKind::scratch) && !inside) {
             survivor_of[static_cast<std::size_t>(event.slot)] = slice.survivors;
-            slice.actions.push_back({slice.events.size(), Step::birth, slice.survivors++, event});
+            slice.actions.push_back({slice.events.size(), Step::birth, slice.survivors++, event, {}});
             continue;
         }
         if (event.kind == EventKind::retag && !inside) {
             slice.actions.push_back(
-                {slice.events.size(), Step::die, survivor_of[static_cast<std::size_t>(event.slot)], event});
+                {slice.events.size(), Step::die, survivor_of[static_cast<std::size_t>(event.slot)], event, {}});
             continue;
         }
         slice.events.push_back(event);
     }
+    add_up(slice);
 }
 
 }  // namespace
@@ -196,43 +228,42 @@ std::size_t Memo::KeyHash::operator()(const Key& key) const noexcept {
     return static_cast<std::size_t>(h);
 }
 
-void Memo::append(const Slice& slice, std::size_t from, std::size_t to, Slot offset) {
-    if (run_.trace.events.size() + (to - from) > Run::event_limit)
-        throw TraceTooLong("the job needs more events than a run may hold");
+void Memo::append(const Slice& slice, const Stretch& stretch, Slot offset) {
+    if (stretch.count == 0) return;
     auto& events = run_.trace.events;
-    const std::size_t at = events.size();
-    events.insert(events.end(), slice.events.begin() + static_cast<std::ptrdiff_t>(from),
-                  slice.events.begin() + static_cast<std::ptrdiff_t>(to));
-    for (std::size_t i = at; i < events.size(); ++i) events[i].slot += offset;
+    if (events.size() + stretch.count > Run::event_limit)
+        throw TraceTooLong("the job needs more events than a run may hold");
+    run_.trace.stretches.push_back(stretch);
+    run_.trace.stretches.back().first = events.size();
+    const Event* const recorded = slice.events.data() + stretch.first;
+    events.insert(events.end(), recorded, recorded + stretch.count);
+    for (Event& event : std::span(events).last(stretch.count)) event.slot += offset;
 }
 
-/// Copies a slice into the trace. Survivors become storages; `drop` lets an outsider go.
+/// Copies a slice into the trace. `storages` gets its survivors; `drop` lets an outsider go.
 struct Memo::Played {
     template <class Drop, class Outsider>
-    static std::vector<StorageRef> play(Memo& memo, const Slice& slice, const Drop& drop, const Outsider& outsider) {
+    static void play(Memo& memo, const Slice& slice, const Drop& drop, const Outsider& outsider,
+                     std::vector<StorageRef>& storages) {
         Run& run = memo.run_;
         const Slot base = run.trace.slots;
         run.trace.slots += slice.slots;
-        std::vector<StorageRef> survivors(static_cast<std::size_t>(slice.survivors));
-        std::size_t at = 0;
+        const std::size_t first = storages.size();
+        storages.resize(first + static_cast<std::size_t>(slice.survivors));
         for (const Slice::Action& action : slice.actions) {
-            memo.append(slice, at, action.at, base);
-            at = action.at;
+            memo.append(slice, action.before, base);
+            const auto index = static_cast<std::size_t>(action.index);
             switch (action.step) {
                 case Slice::Step::birth:
-                    survivors[static_cast<std::size_t>(action.index)] =
-                        run.adopt(action.event, action.event.slot + base);
+                    storages[first + index] = run.adopt(action.event, action.event.slot + base);
                     break;
                 case Slice::Step::drop: drop(action.index); break;
                 case Slice::Step::retag: run.retag(*outsider(action.index), action.event.tag); break;
-                case Slice::Step::die:
-                    run.retag(*survivors[static_cast<std::size_t>(action.index)], action.event.tag);
-                    break;
+                case Slice::Step::die: run.retag(*storages[first + index], action.event.tag); break;
             }
         }
-        memo.append(slice, at, slice.events.size(), base);
+        memo.append(slice, slice.after, base);
         run.attention_calls += slice.calls;
-        return survivors;
     }
 };
 
@@ -361,24 +392,21 @@ Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& functio
             static_cast<std::int64_t>(run_.autocast().dtype),
             run_.activation_tag,
             run_.in_backward};
+    key.reserve(key.size() + 6 * args.size());
     Groups groups;
-    std::vector<const Node*> nodes;
-    for (const Tensor& arg : args) {
+    for (std::size_t own = 0; own < args.size(); ++own) {
+        const Tensor& arg = args[own];
         const Look look = look_of(arg, groups);
         add(key, look);
-        if (look.layout == nullptr) {
-            nodes.push_back(nullptr);
-            continue;
-        }
+        if (look.layout == nullptr) continue;
         key.push_back(arg.storage()->tag);
         key.push_back(arg.storage()->bytes);
         // Inputs that are one output of one node share an edge.
         std::int64_t same = -1;
-        for (std::size_t i = 0; i < nodes.size(); ++i)
-            if (nodes[i] != nullptr && nodes[i] == arg.node().get() && args[i].output_number() == arg.output_number())
+        for (std::size_t i = 0; i < own && arg.node(); ++i)
+            if (args[i].node() == arg.node() && args[i].output_number() == arg.output_number())
                 same = static_cast<std::int64_t>(i);
         key.push_back(same);
-        nodes.push_back(arg.node().get());
     }
     auto found = macros_.find(key);
     // A recording may make others, so it is entered only once it is done.
@@ -387,7 +415,7 @@ Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& functio
     macro.function = function;
     macro.trainable = spec.trainable;
 
-    const std::vector<Storage*>& outsiders = groups.met();
+    const std::span<Storage* const> outsiders = groups.met();
     NodeRef node;
     if (macro.has_node) {
         node = run_.new_node(Op::custom, nullptr);
@@ -401,20 +429,21 @@ Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& functio
             }
     }
     std::vector<StorageRef> storages;
+    storages.reserve(outsiders.size() + static_cast<std::size_t>(macro.slice->survivors));
     for (Storage* storage : outsiders) storages.emplace_back(storage);
-    {
-        // What the call took over goes when it let go of it.
-        const auto drop = [&](std::int32_t group) {
-            for (std::size_t i = 0; i < args.size(); ++i)
-                if (macro.inputs[i].storage == group) args[i] = Tensor();
-            storages[static_cast<std::size_t>(group)].reset();
-        };
-        std::vector<StorageRef> survivors = Played::play(
-            *this, *macro.slice, drop, [&](std::int32_t group) { return outsiders[static_cast<std::size_t>(group)]; });
-        for (StorageRef& survivor : survivors) storages.push_back(std::move(survivor));
-    }
-    if (node)
+    // What the call took over goes when it let go of it.
+    const auto drop = [&](std::int32_t group) {
+        for (std::size_t i = 0; i < args.size(); ++i)
+            if (macro.inputs[i].storage == group) args[i] = Tensor();
+        storages[static_cast<std::size_t>(group)].reset();
+    };
+    Played::play(
+        *this, *macro.slice, drop, [&](std::int32_t group) { return outsiders[static_cast<std::size_t>(group)]; },
+        storages);
+    if (node) {
+        node->held.reserve(macro.held.size());
         for (std::int32_t held : macro.held) node->held.push_back(storages[static_cast<std::size_t>(held)]);
+    }
     for (const auto& [index, cast] : macro.casts)
         run_.autocast_cache.put((*spec.trainable)[index]->value.storage(), look_at(cast, storages));
     Tensors outputs;
@@ -470,16 +499,18 @@ void Memo::backward(Node& node, Tensors grads) {
     // The buffers of the nodes behind take part: a gradient that already lies there is added to.
     Groups groups;
     Key key{run_.activation_tag, run_.autocast().enabled, static_cast<std::int64_t>(run_.autocast().dtype)};
-    std::vector<Look> incoming, waiting;
-    std::vector<std::int64_t> holders;  // by group: how many of our own tensors look at it
-    const auto take = [&](const Tensor& tensor, std::vector<Look>& into) {
+    Looks incoming, waiting;
+    Small<std::int32_t, 12> holders;  // by group: how many of our own tensors look at it
+    const auto take = [&](const Tensor& tensor, Looks& into) {
         into.push_back(look_of(tensor, groups));
         add(key, into.back());
         if (const std::int32_t group = into.back().storage; group >= 0) {
-            holders.resize(groups.met().size(), 0);
+            holders.resize(groups.met().size());
             ++holders[static_cast<std::size_t>(group)];
         }
     };
+    key.reserve(key.size() + 6 * (grads.size() + node.edges.size()) +
+                (node.trainable == nullptr ? 0 : node.trainable->size()));
     for (const Tensor& grad : grads) take(grad, incoming);
     Tensors buffered;
     for (Edge& edge : node.edges) {
@@ -489,10 +520,10 @@ void Memo::backward(Node& node, Tensors grads) {
         take(held, waiting);
         buffered.push_back(std::move(held));
     }
-    std::vector<bool> shared;
+    Small<std::uint8_t, 12> shared;
     for (std::size_t i = 0; i < groups.met().size(); ++i) {
         // Whoever else holds it keeps it from being added to in place.
-        shared.push_back(groups.met()[i]->refs > holders[i]);
+        shared.push_back(groups.met()[i]->refs > holders[i] ? 1 : 0);
         key.push_back(shared.back());
         key.push_back(groups.met()[i]->tag);
         key.push_back(groups.met()[i]->bytes);
@@ -512,31 +543,14 @@ void Memo::backward(Node& node, Tensors grads) {
     // Outsiders: what the graph holds, then the gradients' storages. Letting a gradient go drops every tensor of ours
     // on it.
     const std::size_t held_count = node.held.size();
-    std::vector<StorageRef> gradient_storages;
-    for (Storage* storage : groups.met()) gradient_storages.emplace_back(storage);
+    std::vector<StorageRef> storages = std::move(node.held);
+    storages.reserve(held_count + groups.met().size() + static_cast<std::size_t>(backward.slice->survivors));
+    for (Storage* storage : groups.met()) storages.emplace_back(storage);
     grads.clear();
     buffered.clear();
-    std::vector<StorageRef> storages;
-    {
-        std::vector<StorageRef> survivors = Played::play(
-            *this, *backward.slice,
-            [&](std::int32_t outsider) {
-                const auto index = static_cast<std::size_t>(outsider);
-                if (index < held_count) {
-                    node.held[index].reset();
-                } else {
-                    gradient_storages[index - held_count].reset();
-                }
-            },
-            [&](std::int32_t outsider) {
-                const auto index = static_cast<std::size_t>(outsider);
-                return index < held_count ? node.held[index].get() : gradient_storages[index - held_count].get();
-            });
-        for (const StorageRef& held : node.held) storages.push_back(held);
-        for (const StorageRef& gradient : gradient_storages) storages.push_back(gradient);
-        for (StorageRef& survivor : survivors) storages.push_back(std::move(survivor));
-    }
-    gradient_storages.clear();
+    Played::play(
+        *this, *backward.slice, [&](std::int32_t outsider) { storages[static_cast<std::size_t>(outsider)].reset(); },
+        [&](std::int32_t outsider) { return storages[static_cast<std::size_t>(outsider)].get(); }, storages);
     for (std::size_t i = 0; i < node.edges.size(); ++i) {
         const Edge& edge = node.edges[i];
         if (!edge.node || backward.buffers[i].layout == nullptr) continue;
@@ -545,6 +559,8 @@ void Memo::backward(Node& node, Tensors grads) {
         edge.node->buffer[static_cast<std::size_t>(edge.input)] = look_at(backward.buffers[i], storages);
     }
     for (const auto& [index, look] : backward.gradients) (*node.trainable)[index]->grad = look_at(look, storages);
+    storages.resize(held_count);
+    node.held = std::move(storages);
 }
 
 void Memo::drop_graphs() {
@@ -576,10 +592,9 @@ std::unique_ptr<Memo::RecordedForward> Memo::play_forward(const Macro& macro, Ca
     return forward;
 }
 
-std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key, const std::vector<Look>& incoming,
-                                                      const std::vector<Look>& waiting,
-                                                      const std::vector<Storage*>& gradient_storages,
-                                                      const std::vector<bool>& shared) {
+std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key, const Looks& incoming,
+                                                      const Looks& waiting, std::span<Storage* const> gradient_storages,
+                                                      const Small<std::uint8_t, 12>& shared) {
     Macro& macro = *node.macro;
     auto backward = std::make_unique<Backward>();
     backward->key = std::move(key);
@@ -610,7 +625,7 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
     std::vector<StorageRef> gradients = capture.outsiders(bytes, tags);
     std::vector<StorageRef> others;  // somebody else's hold
     for (std::size_t i = 0; i < gradients.size(); ++i)
-        if (shared[i]) others.push_back(gradients[i]);
+        if (shared[i] != 0) others.push_back(gradients[i]);
     Tensors grads, buffers;
     for (const Look& look : incoming) grads.push_back(look_at(look, gradients));
     for (std::size_t i = 0; i < waiting.size(); ++i)

@@ -54,6 +54,7 @@ class Memo {
     struct Backward;
     struct RecordedForward;
     struct Look;
+    using Looks = Small<Look, 8>;
     class Groups;
     class Capture;
     struct Played;
@@ -61,16 +62,14 @@ class Memo {
     [[nodiscard]] std::unique_ptr<Macro> record_forward(const CallSpec& spec, const Tensors& args,
                                                         const Callee& function);
     [[nodiscard]] std::unique_ptr<RecordedForward> play_forward(const Macro& macro, Capture& capture);
-    [[nodiscard]] std::unique_ptr<Backward> record_backward(const Node& node, Key key,
-                                                            const std::vector<Look>& incoming,
-                                                            const std::vector<Look>& waiting,
-                                                            const std::vector<Storage*>& storages,
-                                                            const std::vector<bool>& shared);
+    [[nodiscard]] std::unique_ptr<Backward> record_backward(const Node& node, Key key, const Looks& incoming,
+                                                            const Looks& waiting, std::span<Storage* const> storages,
+                                                            const Small<std::uint8_t, 12>& shared);
     [[nodiscard]] Tensor look_at(const Look& look, const std::vector<StorageRef>& storages) const;
     [[nodiscard]] Tensors stand_ins(const Macro& macro, const std::vector<StorageRef>& outsiders) const;
     static Look look_of(const Tensor& tensor, Groups& groups);
     static void add(Key& key, const Look& look);
-    void append(const Slice& slice, std::size_t from, std::size_t to, Slot offset);
+    void append(const Slice& slice, const Stretch& stretch, Slot offset);
 
     Run& run_;
     std::unordered_map<Key, std::unique_ptr<Macro>, KeyHash> macros_;

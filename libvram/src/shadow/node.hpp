@@ -48,15 +48,15 @@ struct Node {
     Op op = Op::none;
     std::uint64_t sequence = 0;  // accumulation into a leaf has the highest: it runs as soon as it can
     Backward backward = nullptr;
-    Small<Edge, 3> edges;
+    Small<Edge, 4> edges;
     Small<Saved, 2> saved;
     Small<LayoutRef, 1> outputs;  // of what forward returned
-    Small<LayoutRef, 1> meta;     // layouts that backward needs without the tensor
+    Small<LayoutRef, 2> meta;     // layouts that backward needs without the tensor
     std::array<std::int64_t, 4> numbers{};
-    Parameter* leaf = nullptr;  // of an accumulation node
-    std::int32_t sink = -1;     // inside a memo's capture: gradients for this input of the call leave here
-    Macro* macro = nullptr;     // a call that the memo copied
-    Small<StorageRef, 1> held;  // what such a call keeps for its backward
+    Parameter* leaf = nullptr;     // of an accumulation node
+    std::int32_t sink = -1;        // inside a memo's capture: gradients for this input of the call leave here
+    Macro* macro = nullptr;        // a call that the memo copied
+    std::vector<StorageRef> held;  // what such a call keeps for its backward
     const std::vector<Parameter*>* trainable = nullptr;  // of its block
 
     // The engine's own, meaningful during one backward.

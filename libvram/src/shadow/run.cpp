@@ -17,8 +17,7 @@ Run::Run(Kernels kernels_in, bool memo) : kernels(kernels_in) {
     activation_tag = tag("", Category::activations);
     trace.events.reserve(std::size_t{1} << 19);  // 8 MiB of addresses; pages that stay empty cost nothing
     if (memo) memo_ = std::make_unique<Memo>(*this);
-    storages_.emplace_back();
-    host_ = &storages_.back();
+    host_ = storages_.take();
     host_->run = this;
     host_->refs = 1;  // lives as long as the run
 }
@@ -42,6 +41,7 @@ Aside::Aside(Run& run)
       in_backward_(run.in_backward),
       grad_enabled_(run.grad_enabled_) {
     std::swap(trace_.events, run.trace.events);
+    std::swap(trace_.stretches, run.trace.stretches);
     trace_.slots = std::exchange(run.trace.slots, 0);
     run.live_ = 0;
     run.attention_calls = {};
@@ -52,6 +52,7 @@ Aside::Aside(Run& run)
 Aside::~Aside() {
     run_.autocast_cache = std::move(casts_);
     std::swap(trace_.events, run_.trace.events);
+    std::swap(trace_.stretches, run_.trace.stretches);
     run_.trace.slots = trace_.slots;
     run_.live_ = live_;
     run_.attention_calls = calls_;
@@ -71,14 +72,7 @@ void Run::push(Event event) {
 
 StorageRef Run::allocate(Bytes bytes, Op who, EventKind kind) {
     if (bytes == 0) return StorageRef(host_);
-    Storage* storage = nullptr;
-    if (free_storages_.empty()) {
-        storages_.emplace_back();
-        storage = &storages_.back();
-    } else {
-        storage = free_storages_.back();
-        free_storages_.pop_back();
-    }
+    Storage* storage = storages_.take();
     *storage = Storage{};
     storage->run = this;
     storage->bytes = bytes;
@@ -115,7 +109,7 @@ void Run::free_storage(Storage* storage) noexcept {
     if (storage->slot < 0) return;  // the host's, which never dies
     if (!storage->scratch) live_ -= round_up(storage->bytes, 512);
     if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, 0});
-    free_storages_.push_back(storage);
+    storages_.give_back(storage);
 }
 
 void Run::retag(Storage& storage, std::uint16_t to) {
@@ -148,14 +142,12 @@ Tensor Run::view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides
 }
 
 std::uint16_t Run::tag(std::string_view component, Category category) {
-    std::string key(component);
-    key += '/';
-    key += static_cast<char>('a' + static_cast<int>(category));
-    if (const auto found = tag_index_.find(key); found != tag_index_.end()) return found->second;
-    const auto index = static_cast<std::uint16_t>(trace.tags.size());
+    // A run has a few dozen.
+    for (std::size_t i = 0; i < trace.tags.size(); ++i)
+        if (trace.tags[i].category == category && trace.tags[i].component == component)
+            return static_cast<std::uint16_t>(i);
     trace.tags.push_back(Tag{std::string(component), category});
-    tag_index_.emplace(std::move(key), index);
-    return index;
+    return static_cast<std::uint16_t>(trace.tags.size() - 1);
 }
 
 void Run::mark(MarkKind kind, std::string name) {
@@ -164,14 +156,7 @@ void Run::mark(MarkKind kind, std::string name) {
 }
 
 NodeRef Run::new_node(Op who, Backward formula) {
-    Node* node = nullptr;
-    if (free_nodes_.empty()) {
-        nodes_.emplace_back();
-        node = &nodes_.back();
-    } else {
-        node = free_nodes_.back();
-        free_nodes_.pop_back();
-    }
+    Node* node = nodes_.take();
     node->run = this;
     node->op = who;
     node->backward = formula;
@@ -233,7 +218,7 @@ void Run::free_node(Node* node) noexcept {
         next->buffer.clear();
         next->dependencies = 0;
         next->reached = false;
-        free_nodes_.push_back(next);
+        nodes_.give_back(next);
     }
     reaping_ = false;
 }

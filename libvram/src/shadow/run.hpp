@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -12,6 +11,7 @@
 
 #include "shadow/node.hpp"
 #include "shadow/op.hpp"
+#include "shadow/pool.hpp"
 #include "shadow/tensor.hpp"
 #include "vram/shadow/trace.hpp"
 
@@ -160,11 +160,9 @@ class Run {
     friend class Engine;
     void push(Event event);
 
-    std::deque<Storage> storages_;
-    std::vector<Storage*> free_storages_;
-    std::deque<Node> nodes_;
-    std::vector<Node*> free_nodes_;
+    Pool<Storage, 256> storages_;
     std::vector<Node*> dying_;
+    Pool<Node, 64> nodes_;
     bool reaping_ = false;
     Storage* host_ = nullptr;
     Bytes live_ = 0;
@@ -172,7 +170,6 @@ class Run {
     bool grad_enabled_ = true;
     Autocast autocast_;
     int autocast_depth_ = 0;
-    std::unordered_map<std::string, std::uint16_t> tag_index_;
     std::unique_ptr<Memo> memo_;
     std::vector<StorageRef> workspaces_;
     bool closing_ = false;

@@ -8,7 +8,6 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace vram::shadow {
 
@@ -36,29 +35,18 @@ class Small {
     ~Small() = default;
 
     void push_back(T item) {
-        if (size_ == N) spill();
-        if (heap_) {
-            heap_->push_back(std::move(item));
-        } else {
-            inline_[size_] = std::move(item);
-        }
-        ++size_;
+        if (size_ == capacity_) grow();
+        begin()[size_++] = std::move(item);
     }
     void resize(std::size_t size) {
         while (size_ < size) push_back(T{});
         while (size_ > size) pop_back();
     }
-    void pop_back() {
-        --size_;
-        if (heap_) {
-            heap_->pop_back();
-        } else {
-            inline_[size_] = T{};
-        }
-    }
+    void pop_back() { begin()[--size_] = T{}; }
     void clear() {
         if (heap_) {
             heap_.reset();
+            capacity_ = N;
         } else {
             for (std::uint32_t i = 0; i < size_; ++i) inline_[i] = T{};
         }
@@ -68,13 +56,14 @@ class Small {
         const std::uint32_t own = heap_ ? 0 : size_, others = other.heap_ ? 0 : other.size_;
         for (std::uint32_t i = 0; i < (own > others ? own : others); ++i) std::swap(inline_[i], other.inline_[i]);
         std::swap(size_, other.size_);
+        std::swap(capacity_, other.capacity_);
         std::swap(heap_, other.heap_);
     }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-    [[nodiscard]] T* begin() noexcept { return heap_ ? heap_->data() : inline_.data(); }
+    [[nodiscard]] T* begin() noexcept { return heap_ ? heap_.get() : inline_.data(); }
     [[nodiscard]] T* end() noexcept { return begin() + size_; }
-    [[nodiscard]] const T* begin() const noexcept { return heap_ ? heap_->data() : inline_.data(); }
+    [[nodiscard]] const T* begin() const noexcept { return heap_ ? heap_.get() : inline_.data(); }
     [[nodiscard]] const T* end() const noexcept { return begin() + size_; }
     [[nodiscard]] T& operator[](std::size_t i) {
         assert(i < size_);
@@ -91,16 +80,17 @@ class Small {
         if constexpr (std::is_copy_constructible_v<T>)
             for (const T& item : other) push_back(item);
     }
-    void spill() {
-        if (heap_) return;
-        heap_ = std::make_unique<std::vector<T>>();
-        heap_->reserve(2 * N + 2);
-        for (T& item : inline_) heap_->push_back(std::exchange(item, T{}));
+    void grow() {
+        const std::uint32_t wide = 2 * capacity_;
+        auto wider = std::make_unique<T[]>(wide);
+        for (std::uint32_t i = 0; i < size_; ++i) wider[i] = std::exchange(begin()[i], T{});
+        heap_ = std::move(wider);
+        capacity_ = wide;
     }
 
-    std::uint32_t size_ = 0;
+    std::uint32_t size_ = 0, capacity_ = N;
     std::array<T, N> inline_{};
-    std::unique_ptr<std::vector<T>> heap_;  // null while the inline part suffices
+    std::unique_ptr<T[]> heap_;  // null while the inline part suffices
 };
 
 }  // namespace vram::shadow

@@ -64,6 +64,14 @@ struct Mark {
     bool operator==(const Mark&) const = default;
 };
 
+/// What a run of events comes to, all of whose slots are born and freed within one copied call: a reader of the sum
+/// takes it in one step. `net` and `peak` are bytes of tensors, rounded to 512, from where the stretch begins.
+struct Stretch {
+    std::size_t first = 0, count = 0;  // in Trace::events, without marks
+    Bytes net = 0, peak = 0;           // peak: the highest that the sum stands after one of its events
+    std::size_t peak_at = 0;           // the first event that reaches it, from `first`
+};
+
 /// What a shadow run leaves: everything that was allocated and freed, in order, on one stream. Devices read it;
 /// tests may write one by hand. Invariants: a slot is allocated once, freed at most once and after its allocation;
 /// phases contain stages; both nest properly.
@@ -71,8 +79,11 @@ struct Trace {
     std::vector<Event> events;
     std::vector<Tag> tags;
     std::vector<Mark> marks;
-    Slot slots = 0;  // slots used so far: 0 … slots-1
-    bool operator==(const Trace&) const = default;
+    Slot slots = 0;                  // slots used so far: 0 … slots-1
+    std::vector<Stretch> stretches;  // in order, apart from each other; says nothing that the events do not
+    bool operator==(const Trace& other) const {
+        return events == other.events && tags == other.tags && marks == other.marks && slots == other.slots;
+    }
 };
 
 }  // namespace vram::shadow
