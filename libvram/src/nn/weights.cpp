@@ -57,7 +57,7 @@ void Weights::to_gpu(Parameter& base) {
 namespace {
 void take_away(shadow::Run& run, std::deque<Parameter>& group) {
     for (Parameter& parameter : group) {
-        shadow::Tensor value = run.on_cpu(parameter.value.sizes(), parameter.value.dtype());
+        shadow::Tensor value = run.on_cpu(parameter.value.layout());
         value.set_node(parameter.value.node(), parameter.value.output_number());
         parameter.value = std::move(value);
     }

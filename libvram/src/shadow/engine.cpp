@@ -28,7 +28,7 @@ class Engine {
         }
         grads.clear();
         while (!ready_.empty()) {
-            const NodeRef node = ready_.top();
+            const NodeRef node = ready_.top().node;
             ready_.pop();
             evaluate(*node);
         }
@@ -55,8 +55,10 @@ class Engine {
         held = run_.empty(run_.layouts.elementwise(both, held.dtype()), Op::accumulate);
     }
 
-    struct Later {
-        bool operator()(const NodeRef& a, const NodeRef& b) const { return a->sequence < b->sequence; }
+    struct Ready {
+        std::uint64_t sequence;
+        NodeRef node;
+        bool operator<(const Ready& other) const { return sequence < other.sequence; }
     };
 
     void reach(const NodeRef& root) {
@@ -78,7 +80,7 @@ class Engine {
     void queue(Node& node) {
         if (node.sink >= 0) return;
         node.dependencies = -1;
-        ready_.push(NodeRef(&node));
+        ready_.push({node.sequence, NodeRef(&node)});
     }
 
     void evaluate(Node& node) {
@@ -153,7 +155,7 @@ class Engine {
 
     Run& run_;
     std::vector<NodeRef> all_;
-    std::priority_queue<NodeRef, std::vector<NodeRef>, Later> ready_;
+    std::priority_queue<Ready> ready_;
 };
 
 void Run::backward(const Tensor& loss) {

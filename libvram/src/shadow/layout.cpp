@@ -179,6 +179,9 @@ LayoutRef LayoutTable::like(LayoutRef layout, Dtype dtype) {
 }
 
 LayoutRef LayoutTable::elementwise(std::span<const LayoutRef> inputs, Dtype dtype) {
+    const bool alike = std::all_of(inputs.begin(), inputs.end(), [&](LayoutRef input) { return input == inputs[0]; });
+    if (alike && inputs[0]->dense) return like(inputs[0], dtype);
+
     Dims shape = inputs.front()->sizes;
     for (LayoutRef input : inputs.subspan(1)) shape = broadcast(shape, input->sizes);
     const int rank = shape.rank();

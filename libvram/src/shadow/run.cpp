@@ -5,9 +5,7 @@
 
 namespace vram::shadow {
 
-void release(Storage* storage) noexcept {
-    if (--storage->refs == 0) storage->run->free_storage(storage);
-}
+void free(Storage* storage) noexcept { storage->run->free_storage(storage); }
 void add_ref(Node* node) noexcept { ++node->refs; }
 void release(Node* node) noexcept {
     if (--node->refs == 0) node->run->free_node(node);
@@ -134,7 +132,8 @@ Tensor Run::empty_like(const Tensor& tensor, Op who) { return empty_like(tensor,
 Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who) {
     return empty(layouts.like(tensor.layout(), dtype), who);
 }
-Tensor Run::on_cpu(const Dims& sizes, Dtype dtype) { return {StorageRef(host_), layouts.contiguous(sizes, dtype)}; }
+Tensor Run::on_cpu(LayoutRef layout) { return {StorageRef(host_), layout}; }
+Tensor Run::on_cpu(const Dims& sizes, Dtype dtype) { return on_cpu(layouts.contiguous(sizes, dtype)); }
 Tensor Run::view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides) {
     Tensor view(tensor.storage_ref(), layouts.intern(sizes, strides, tensor.dtype()));
     view.set_view();

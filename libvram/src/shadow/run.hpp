@@ -80,6 +80,7 @@ class Run {
     [[nodiscard]] Tensor empty_like(const Tensor& tensor, Op op);
     [[nodiscard]] Tensor empty_like(const Tensor& tensor, Dtype dtype, Op op);
     /// A tensor that lives in host memory: no events, size zero.
+    [[nodiscard]] Tensor on_cpu(LayoutRef layout);
     [[nodiscard]] Tensor on_cpu(const Dims& sizes, Dtype dtype);
     /// Another view of a storage.
     [[nodiscard]] Tensor view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides);

@@ -39,8 +39,9 @@ class Small {
         begin()[size_++] = std::move(item);
     }
     void resize(std::size_t size) {
-        while (size_ < size) push_back(T{});
+        while (capacity_ < size) grow();
         while (size_ > size) pop_back();
+        size_ = static_cast<std::uint32_t>(size);  // what lies beyond the end is T{}
     }
     void pop_back() { begin()[--size_] = T{}; }
     void clear() {

@@ -21,10 +21,13 @@ struct Storage {
     bool scratch = false;  // a kernel's or a library's, no tensor's
 };
 
-void release(Storage* storage) noexcept;
-void release(Node* node) noexcept;
-void add_ref(Node* node) noexcept;
+void free(Storage* storage) noexcept;
 inline void add_ref(Storage* storage) noexcept { ++storage->refs; }
+inline void release(Storage* storage) noexcept {
+    if (--storage->refs == 0) free(storage);
+}
+void add_ref(Node* node) noexcept;
+void release(Node* node) noexcept;
 
 /// A counted reference; plain counts, as one run belongs to one thread.
 template <class T>
