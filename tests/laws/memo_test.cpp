@@ -35,6 +35,8 @@ TEST_CASE("a call that is copied leaves the events of one that is played, for ev
                 CHECK(copied.trace.tags == played.trace.tags);
                 CHECK(copied.trace.slots == played.trace.slots);
                 CHECK(copied.facts == played.facts);
+                // What a copied stretch says it comes to is what its events come to.
+                CHECK(copied.usage == played.usage);
             }
         }
     }

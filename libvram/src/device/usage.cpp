@@ -1,6 +1,7 @@
 #include "vram/device/usage.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
 
 namespace vram::device {
@@ -232,9 +233,8 @@ const PhaseUsage* Usage::phase(std::string_view phase_name) const { return named
 Usage sum(const Trace& trace) {
     Recorder recorder;
     Window window;
-    // 0 for what is not alive and for scratch; so every event but a mark or a retag is one difference, without a
-    // branch.
-    std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
+    // Of slots that are alive, 0 for scratch; written at birth, so never read before.
+    const auto sizes = std::make_unique_for_overwrite<Bytes[]>(static_cast<std::size_t>(trace.slots));
     const auto count = static_cast<std::int64_t>(trace.events.size());
     const Event* const events = trace.events.data();
     auto stretch = trace.stretches.begin();
@@ -263,8 +263,9 @@ Usage sum(const Trace& trace) {
             if (event.kind == EventKind::retag) [[unlikely]]
                 continue;
             Bytes& size = sizes[static_cast<std::size_t>(event.slot)];
+            // A free is the one event that takes a size away, without a branch.
             const Bytes fresh = rounded(event.bytes) & -static_cast<Bytes>(event.kind == EventKind::alloc);
-            tensors += fresh - size;
+            tensors += event.kind == EventKind::free ? -size : fresh;
             size = fresh;
             peak_event = tensors > peak ? i - 1 : peak_event;
             peak = std::max(peak, tensors);

@@ -190,6 +190,7 @@ void cut(Slice& slice, std::span<const Event> events, Slot first, Slot end, cons
             dies[static_cast<std::size_t>(event.slot - first)] = true;
     survivor_of.assign(static_cast<std::size_t>(end - first), -1);
     slice.slots = end - first;
+    slice.events.reserve(events.size());
     for (Event event : events) {
         if (event.kind == EventKind::mark) continue;
         if (event.slot < first) {
@@ -385,14 +386,13 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
 }
 
 Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& function) {
-    Key key{spec.block,
-            spec.variant,
-            run_.grad_enabled(),
-            run_.autocast().enabled,
-            static_cast<std::int64_t>(run_.autocast().dtype),
-            run_.activation_tag,
-            run_.in_backward};
-    key.reserve(key.size() + 6 * args.size());
+    Key key;
+    key.reserve(7 + 6 * args.size());
+    for (const std::int64_t mode :
+         {std::int64_t{spec.block}, std::int64_t{spec.variant}, std::int64_t{run_.grad_enabled()},
+          std::int64_t{run_.autocast().enabled}, static_cast<std::int64_t>(run_.autocast().dtype),
+          std::int64_t{run_.activation_tag}, std::int64_t{run_.in_backward}})
+        key.push_back(mode);
     Groups groups;
     for (std::size_t own = 0; own < args.size(); ++own) {
         const Tensor& arg = args[own];
@@ -498,7 +498,11 @@ void Memo::backward(Node& node, Tensors grads) {
     Macro& macro = *node.macro;
     // The buffers of the nodes behind take part: a gradient that already lies there is added to.
     Groups groups;
-    Key key{run_.activation_tag, run_.autocast().enabled, static_cast<std::int64_t>(run_.autocast().dtype)};
+    Key key;
+    key.reserve(3 + 6 * (grads.size() + node.edges.size()) + (node.trainable == nullptr ? 0 : node.trainable->size()));
+    for (const std::int64_t mode : {std::int64_t{run_.activation_tag}, std::int64_t{run_.autocast().enabled},
+                                    static_cast<std::int64_t>(run_.autocast().dtype)})
+        key.push_back(mode);
     Looks incoming, waiting;
     Small<std::int32_t, 12> holders;  // by group: how many of our own tensors look at it
     const auto take = [&](const Tensor& tensor, Looks& into) {
@@ -509,8 +513,6 @@ void Memo::backward(Node& node, Tensors grads) {
             ++holders[static_cast<std::size_t>(group)];
         }
     };
-    key.reserve(key.size() + 6 * (grads.size() + node.edges.size()) +
-                (node.trainable == nullptr ? 0 : node.trainable->size()));
     for (const Tensor& grad : grads) take(grad, incoming);
     Tensors buffered;
     for (Edge& edge : node.edges) {

@@ -66,6 +66,28 @@ TEST_CASE("tensors count once, rounded up to 512; scratch is allocated but no te
     CHECK_FALSE(replayed.failure);
 }
 
+TEST_CASE("a stretch that says what it comes to is read as its events are") {
+    Pen pen;
+    pen.tag("transformer", Category::activations);
+    pen.mark(MarkKind::phase_begin, "step 1");
+    pen.alloc(4096);
+    const Slot scratch = pen.alloc(8192, 0, EventKind::scratch);  // from here …
+    const Slot first = pen.alloc(1000);
+    const Slot second = pen.alloc(600);
+    pen.free(first);
+    pen.free(scratch);  // … to here, one slot still alive
+    const Slot outlives = pen.alloc(512);
+    pen.free(second);  // a stretch of one
+    pen.free(outlives);
+    pen.mark(MarkKind::phase_end);
+
+    const Usage plain = sum(pen.trace);
+    CHECK(plain.tensors_peak == 4096 + 1024 + 1024);
+    CHECK(plain.tensors_peak_event == 4);
+    pen.trace.stretches = {{2, 5, 1024, 2048, 2}, {8, 1, -1024, -1024, 0}};
+    CHECK(sum(pen.trace) == plain);
+}
+
 TEST_CASE("a phase's peaks start from what is current, as after reset_peak_memory_stats") {
     Pen pen;
     pen.tag("transformer", Category::weights);
