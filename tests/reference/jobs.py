@@ -326,24 +326,27 @@ def _vae(case: dict):
 
 
 def _text_encoder(case: dict):
-    import transformers
+    import importlib
 
     entry = models.TEXT_ENCODERS[case["component"]]
-    config = getattr(transformers, entry.config_cls)(**_changed(entry.config, case.get("config", {})))
+    library = importlib.import_module(entry.library)
+    config = getattr(library, entry.config_cls)(**_changed(entry.config, case.get("config", {})))
     config._attn_implementation = entry.attention
-    model = _on_meta(lambda: getattr(transformers, entry.cls)(config))
+    model = _on_meta(lambda: getattr(library, entry.cls)(config, **entry.options))
     pictures, others, grids = 0, {}, []
     if case.get("reference_images"):
         pictures, others, grids = entry.pictures(case, config)
     shapes = {"input_ids": ((case["batch"], case["text_tokens"] + pictures), torch.int64)}
     if case.get("attention_mask"):
         shapes["attention_mask"] = shapes["input_ids"]
+    if entry.positions:
+        shapes["position_ids"] = shapes["input_ids"]
     options = {"output_hidden_states": bool(case.get("all_hidden_states"))}
     if "use_cache" in case:
         options["use_cache"] = case["use_cache"]
 
     def call(**inputs):
-        with text_values.known(grids):
+        with text_values.known(grids), entry.values():
             return model(**inputs, **options)
 
     return model, shapes | others, call

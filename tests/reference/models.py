@@ -14,6 +14,8 @@ from typing import Callable
 
 import torch
 
+import text_values
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:
@@ -45,13 +47,18 @@ class Vae:
 class TextEncoder:
     """`config` may hold the configs of parts (`text_config`, `vision_config`). `pictures` takes a case with
     `reference_images`: the tokens of a sample's pictures, what else forward is handed, and the numbers that forward
-    reads out of tensors."""
+    reads out of tensors; it is called inside of `values()`. `options` are its class's constructor's; `positions`: it is handed them, as its tokenizer
+    makes them beside the ids."""
 
     cls: str
     config_cls: str
     config: dict
     attention: str = "sdpa"
     pictures: Callable = None
+    library: str = "transformers"
+    options: dict = dataclasses.field(default_factory=dict)
+    positions: bool = False
+    values: Callable = contextlib.nullcontext
 
 
 def _tokens(width: int, height: int) -> int:
@@ -277,7 +284,8 @@ def _unet_inputs(case, config):
     inputs = {
         "sample": ((batch, config["in_channels"], case["height"] // 8, case["width"] // 8), None),
         "timestep": ((batch,), torch.int64),
-        "encoder_hidden_states": ((batch, case["text_tokens"], config["cross_attention_dim"]), None),
+        "encoder_hidden_states": (
+            (batch, case["text_tokens"], config.get("encoder_hid_dim") or config["cross_attention_dim"]), None),
     }
     if config.get("addition_embed_type") == "text_time":  # SDXL: pooled text, and six sizes of the image
         ids = 6 * config["addition_time_embed_dim"]
@@ -287,8 +295,22 @@ def _unet_inputs(case, config):
     return inputs
 
 
-def _unet_targets(case, config):
-    return [(case["batch"], config["out_channels"], case["height"] // 8, case["width"] // 8)]
+def _unet(**changes):
+    config = dict(in_channels=4, out_channels=4, block_out_channels=(320, 640, 1280, 1280),
+                  down_block_types=("CrossAttnDownBlock2D",) * 3 + ("DownBlock2D",),
+                  up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * 3, layers_per_block=2) | changes
+    return Model("diffusers", "UNet2DConditionModel", config, _unet_inputs,
+                 lambda case, config: [_latent_picture(case, config["out_channels"])],
+                 {"resnets": "layers_per_block", "transformers": "transformer_layers_per_block"})
+
+
+def _sdxl(**changes):
+    return _unet(**dict(
+        block_out_channels=(320, 640, 1280), down_block_types=("DownBlock2D",) + ("CrossAttnDownBlock2D",) * 2,
+        up_block_types=("CrossAttnUpBlock2D",) * 2 + ("UpBlock2D",), cross_attention_dim=2048,
+        attention_head_dim=(5, 10, 20), transformer_layers_per_block=(1, 2, 10), use_linear_projection=True,
+        addition_embed_type="text_time", addition_time_embed_dim=256, projection_class_embeddings_input_dim=2816)
+        | changes)
 
 
 # -- video -----------------------------------------------------------------------------------------------------------
@@ -482,30 +504,21 @@ MODELS = {
     "sana_sprint_600m": _sana(num_attention_heads=36, num_layers=28, num_cross_attention_heads=16,
                               cross_attention_head_dim=72, cross_attention_dim=1152, qk_norm="rms_norm_across_heads",
                               guidance_embeds=True),
-    "sd15": Model(
-        "diffusers", "UNet2DConditionModel",
-        dict(in_channels=4, out_channels=4, sample_size=64, block_out_channels=(320, 640, 1280, 1280),
-             down_block_types=("CrossAttnDownBlock2D",) * 3 + ("DownBlock2D",),
-             up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * 3,
-             layers_per_block=2, cross_attention_dim=768, attention_head_dim=8),
-        _unet_inputs, _unet_targets),
-    "sdxl": Model(
-        "diffusers", "UNet2DConditionModel",
-        dict(in_channels=4, out_channels=4, sample_size=128, block_out_channels=(320, 640, 1280),
-             down_block_types=("DownBlock2D",) + ("CrossAttnDownBlock2D",) * 2,
-             up_block_types=("CrossAttnUpBlock2D",) * 2 + ("UpBlock2D",),
-             layers_per_block=2, cross_attention_dim=2048, attention_head_dim=(5, 10, 20),
-             transformer_layers_per_block=(1, 2, 10), use_linear_projection=True, addition_embed_type="text_time",
-             addition_time_embed_dim=256, projection_class_embeddings_input_dim=2816),
-        _unet_inputs, _unet_targets),
+    "sd15": _unet(cross_attention_dim=768, attention_head_dim=8),
+    "sd21": _unet(cross_attention_dim=1024, attention_head_dim=(5, 10, 20, 20), use_linear_projection=True),
+    "sdxl": _sdxl(),
+    "kolors": _sdxl(encoder_hid_dim=4096, encoder_hid_dim_type="text_proj", projection_class_embeddings_input_dim=5632),
     "wan21_t2v_1_3b": _wan(),
     "wan21_t2v_14b": _wan(num_attention_heads=40, ffn_dim=13824, num_layers=40),
     "wan21_i2v_14b": _wan(num_attention_heads=40, ffn_dim=13824, num_layers=40, in_channels=36, image_dim=1280,
                           added_kv_proj_dim=5120),
+    "wan22_t2v_a14b": _wan(num_attention_heads=40, ffn_dim=13824, num_layers=40),
+    "wan22_i2v_a14b": _wan(num_attention_heads=40, ffn_dim=13824, num_layers=40, in_channels=36),
     "wan22_ti2v_5b": _wan(num_attention_heads=24, ffn_dim=14336, in_channels=48, out_channels=48, spatial=16),
     "hunyuan_video": _hunyuan_video(),
     "hunyuan_video_i2v_33ch": _hunyuan_video(in_channels=33, guidance_embeds=False,
                                              image_condition_type="latent_concat"),
+    "hunyuan_video_i2v": _hunyuan_video(image_condition_type="token_replace"),
     "framepack": _framepack(),
     "cogvideox_2b": _cogvideox(num_attention_heads=30, num_layers=30, use_rotary_positional_embeddings=False),
     "cogvideox_5b": _cogvideox(),
@@ -546,6 +559,12 @@ VAES = {
                           temperal_downsample=[False, True, True]),
                      48, spatial=16, temporal=_every(4)),
     "vae_ltxv_090": Vae("AutoencoderKLLTXVideo", {}, 128, spatial=32, temporal=_every(8)),
+    "vae_ltxv_091": Vae("AutoencoderKLLTXVideo",
+                        dict(decoder_block_out_channels=(256, 512, 1024), decoder_layers_per_block=(5, 6, 7, 8),
+                             decoder_spatio_temporal_scaling=(True,) * 3,
+                             decoder_inject_noise=(True, True, True, False), upsample_residual=(True,) * 3,
+                             upsample_factor=(2, 2, 2), timestep_conditioning=True),
+                        128, spatial=32, temporal=_every(8)),
     "vae_ltxv_095_097": Vae("AutoencoderKLLTXVideo",
                             dict(block_out_channels=(128, 256, 512, 1024, 2048),
                                  down_block_types=("LTXVideo095DownBlock3D",) * 4,
@@ -630,6 +649,8 @@ TEXT_ENCODERS = {
     "byt5_small_glyph": _t5("T5EncoderModel", "T5Config", vocab_size=1510, d_model=1472, d_ff=3584, num_layers=12,
                             num_heads=6),
     "clip_l": _clip("CLIPTextModel"),
+    "openclip_h": _clip("CLIPTextModel", hidden_size=1024, intermediate_size=4096, num_hidden_layers=23,
+                        num_attention_heads=16, hidden_act="gelu"),
     "openclip_bigg": _clip("CLIPTextModelWithProjection", hidden_size=1280, intermediate_size=5120,
                            num_hidden_layers=32, num_attention_heads=20, hidden_act="gelu", projection_dim=1280),
     "llama31_8b": TextEncoder("LlamaModel", "LlamaConfig", dict(
@@ -652,6 +673,11 @@ TEXT_ENCODERS = {
     "gemma2_2b": TextEncoder("Gemma2Model", "Gemma2Config", dict(
         vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
         num_key_value_heads=4, head_dim=256), attention="eager"),  # its class chooses so: capped scores have no kernel
+    # Its class asks for attention's kernels by itself; its constructor would make weights on the CPU.
+    "chatglm3_6b": TextEncoder("ChatGLMModel", "ChatGLMConfig", dict(
+        seq_length=32768, add_qkv_bias=True, multi_query_attention=True, multi_query_group_num=2, original_rope=True),
+        attention="eager", library="diffusers.pipelines.kolors.text_encoder", options={"empty_init": False},
+        positions=True, values=text_values.padded),
     # With vision towers and language heads, as pipelines load and call them.
     "gemma3_12b": TextEncoder("Gemma3ForConditionalGeneration", "Gemma3Config", dict(
         text_config=dict(hidden_size=3840, intermediate_size=15360, num_hidden_layers=48, num_attention_heads=16,

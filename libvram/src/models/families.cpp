@@ -16,6 +16,7 @@ std::span<const Family> families() {
         Family{"autoencoder_kl_ltx2", autoencoder_kl_ltx2::build},
         Family{"autoencoder_kl_qwenimage", autoencoder_kl_qwenimage::build},
         Family{"autoencoder_kl_wan", autoencoder_kl_wan::build},
+        Family{"chatglm", chatglm::build},
         Family{"chroma", chroma::build},
         Family{"clip_text", clip_text::build},
         Family{"cogvideox", cogvideox::build},

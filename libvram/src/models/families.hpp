@@ -32,6 +32,9 @@ namespace autoencoder_kl_qwenimage {
 namespace autoencoder_kl_wan {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
+namespace chatglm {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace chroma {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }

@@ -1,5 +1,5 @@
 // Mirrors UNet2DConditionModel (diffusers 0.42.1, models/unets/unet_2d_condition.py, unet_2d_blocks.py): SD 1.x,
-// SD 2.x, SDXL.
+// SD 2.x, SDXL, Kolors.
 #include <algorithm>
 #include <deque>
 
@@ -138,7 +138,8 @@ class UNet2DConditionModel : public Model {
     UNet2DConditionModel(const Builder& builder, const profile::Config& config)
         : in_channels_(config.integer("in_channels")),
           out_channels_(config.integer("out_channels")),
-          cross_attention_dim_(config.integer("cross_attention_dim")) {
+          cross_attention_dim_(config.integer("cross_attention_dim")),
+          encoder_hid_dim_(config.integer("encoder_hid_dim", 0)) {
         const std::vector<std::int64_t>& channels = config.integers("block_out_channels");
         const std::vector<std::string>& down_types = config.texts("down_block_types");
         const std::vector<std::string>& up_types = config.texts("up_block_types");
@@ -157,6 +158,8 @@ class UNet2DConditionModel : public Model {
         const std::int64_t temb_channels = 4 * time_channels_;
         conv_in = builder.conv2d("conv_in", in_channels_, channels.front(), 3, 1, 1);
         time_embedding = TimestepEmbedding(builder["time_embedding"], time_channels_, temb_channels);
+        if (encoder_hid_dim_ > 0)
+            encoder_hid_proj = builder.linear("encoder_hid_proj", encoder_hid_dim_, cross_attention_dim_);
         if (config.text("addition_embed_type", "none") == "text_time") {
             addition_time_embed_dim_ = config.integer("addition_time_embed_dim");
             projection_input_dim_ = config.integer("projection_class_embeddings_input_dim");
@@ -181,7 +184,9 @@ class UNet2DConditionModel : public Model {
         std::vector<Value> out{
             {"sample", {request.batch, in_channels_, request.height / 8, request.width / 8}, request.dtype},
             {"timestep", {request.batch}, Dtype::i64},
-            {"encoder_hidden_states", {request.batch, request.text_tokens, cross_attention_dim_}, request.dtype}};
+            {"encoder_hidden_states",
+             {request.batch, request.text_tokens, encoder_hid_dim_ > 0 ? encoder_hid_dim_ : cross_attention_dim_},
+             request.dtype}};
         if (projection_input_dim_ > 0) {
             out.push_back({"added_cond_kwargs.text_embeds",
                            {request.batch, projection_input_dim_ - 6 * addition_time_embed_dim_},
@@ -211,12 +216,15 @@ class UNet2DConditionModel : public Model {
             emb = add(emb, aug_emb);
         }
 
+        Tensor encoder_hidden_states = args[2];
+        if (encoder_hid_dim_ > 0) encoder_hidden_states = encoder_hid_proj(encoder_hidden_states);
+
         // 2. pre-process
         sample = conv_in(sample);
 
         // 3. down
         const Caller call(sample.run(), gradient_checkpointing);
-        const Context context{call, emb, args[2]};
+        const Context context{call, emb, encoder_hidden_states};
         std::vector<Tensor> down_block_res_samples{sample}, res_samples;
         for (const DownBlock& downsample_block : down_blocks) {
             std::vector<Tensor> output_states;
@@ -262,9 +270,10 @@ class UNet2DConditionModel : public Model {
         return add_embedding(add_embeds);
     }
 
-    std::int64_t in_channels_, out_channels_, cross_attention_dim_, time_channels_ = 0, addition_time_embed_dim_ = 0,
-                                                                    projection_input_dim_ = 0;
+    std::int64_t in_channels_, out_channels_, cross_attention_dim_, encoder_hid_dim_,
+        time_channels_ = 0, addition_time_embed_dim_ = 0, projection_input_dim_ = 0;
     nn::Conv conv_in;
+    nn::Linear encoder_hid_proj;
     TimestepEmbedding time_embedding, add_embedding;
     std::deque<DownBlock> down_blocks;
     std::deque<UpBlock> up_blocks;
