@@ -17,8 +17,12 @@ void linear_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor weight = run.unpack(node.saved[1]);
     run.gemm();
     const bool addmm = node.numbers[0] != 0;
+    // F.linear multiplies by weight.t(), whose node turns the gradient back: a view, so that the gradients of two calls
+    // are not summed in place (input_buffer.cpp, can_accumulate_inplace).
     const auto weight_gradient = [&] {
-        if (node.needs(2)) out[2] = run.empty({out_features, x.size(-1)}, grad.dtype(), Op::mm);
+        if (!node.needs(2)) return;
+        out[2] = run.empty({out_features, x.size(-1)}, grad.dtype(), Op::mm);
+        out[2].set_view();
     };
     if (!addmm) weight_gradient();
     if (node.needs(1)) {
