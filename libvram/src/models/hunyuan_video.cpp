@@ -1,5 +1,5 @@
-// Mirrors HunyuanVideoTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_hunyuan_video.py) without
-// token replacement: text to video, and image to video by latents that stand in more input channels; and
+// Mirrors HunyuanVideoTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_hunyuan_video.py): text to
+// video, and image to video by latents that stand in more input channels or in the first frame's place; and
 // HunyuanVideoFramepackTransformer3DModel (transformer_hunyuan_video_framepack.py), which puts a history of frames
 // before the video's tokens and a picture's before the text's.
 #include <array>
@@ -266,6 +266,175 @@ class HunyuanVideoSingleTransformerBlock : public Block {
     Linear proj_mlp, proj_out;
 };
 
+/// A norm of the token replacing blocks: the first frame's tokens are modulated by an embedding of their own.
+class TokenReplaceNorm {
+  public:
+    /// HunyuanVideoTokenReplaceAdaLayerNormZero with six vectors, ...Single with three.
+    TokenReplaceNorm(const Builder& builder, std::int64_t size, std::int64_t vectors)
+        : vectors_(vectors),
+          linear(builder.linear("linear", size, vectors * size)),
+          norm(builder.layer_norm("norm", size, false)) {}
+
+    /// {hidden_states, what is left of emb's vectors after shift and scale, and of token_replace_emb's}
+    [[nodiscard]] Tensors operator()(Tensor hidden_states_in, const Tensor& emb_in, const Tensor& token_replace_emb_in,
+                                     std::int64_t first_frame_num_tokens) const {
+        const Tensor held = std::move(hidden_states_in);
+        const Tensor emb = linear(silu(emb_in));
+        const Tensor token_replace_emb = linear(silu(token_replace_emb_in));
+        const Tensors parts = chunk(emb, vectors_, 1);  // shift_msa, scale_msa, gate_msa, ...
+        const Tensors tr_parts = chunk(token_replace_emb, vectors_, 1);
+
+        const Tensor norm_hidden_states = norm(held);
+        const Tensor hidden_states_zero =
+            scale_and_shift(slice(norm_hidden_states, 1, 0, first_frame_num_tokens), tr_parts[1], tr_parts[0]);
+        const Tensor hidden_states_orig = scale_and_shift(
+            slice(norm_hidden_states, 1, first_frame_num_tokens, norm_hidden_states.size(1)), parts[1], parts[0]);
+        Tensors out{cat({hidden_states_zero, hidden_states_orig}, 1)};
+        for (std::size_t i = 2; i < parts.size(); ++i) out.push_back(parts[i]);
+        for (std::size_t i = 2; i < tr_parts.size(); ++i) out.push_back(tr_parts[i]);
+        return out;
+    }
+
+  private:
+    std::int64_t vectors_;
+    Linear linear;
+    nn::LayerNorm norm;
+};
+
+/// args: as in the double block, then token_replace_emb and a tensor without elements, [0, tokens of the first frame]
+class HunyuanVideoTokenReplaceTransformerBlock : public Block {
+  public:
+    HunyuanVideoTokenReplaceTransformerBlock(const Builder& parent, const Sizes& sizes)
+        : HunyuanVideoTokenReplaceTransformerBlock(parent.block(*this), sizes, 0) {}
+
+    [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1];
+        const std::int64_t num_tokens = args[7].size(1), tokens = hidden_states.size(1);
+        // 1. Input normalization
+        Tensors modulated = norm1(hidden_states, args[2], args[6], num_tokens);
+        Tensor norm_hidden_states = modulated[0];
+        const Tensor gate_msa = modulated[1], shift_mlp = modulated[2], scale_mlp = modulated[3],
+                     gate_mlp = modulated[4];
+        const Tensor tr_gate_msa = modulated[5], tr_shift_mlp = modulated[6], tr_scale_mlp = modulated[7],
+                     tr_gate_mlp = modulated[8];
+        modulated = norm1_context(encoder_hidden_states, args[2]);
+        Tensor norm_encoder_hidden_states = modulated[0];
+        const Tensor c_gate_msa = modulated[1], c_shift_mlp = modulated[2], c_scale_mlp = modulated[3],
+                     c_gate_mlp = modulated[4];
+        modulated.clear();
+
+        // 2. Joint attention
+        const Tensors attn_outputs = attn(norm_hidden_states, norm_encoder_hidden_states, args[3], args[4], args[5]);
+
+        // 3. Modulation and residual connection
+        Tensor hidden_states_zero = add_gated(hidden_states, attn_outputs[0], tr_gate_msa, 0, num_tokens);
+        Tensor hidden_states_orig = add_gated(hidden_states, attn_outputs[0], gate_msa, num_tokens, tokens);
+        hidden_states = cat({hidden_states_zero, hidden_states_orig}, 1);
+        encoder_hidden_states = add(encoder_hidden_states, mul(attn_outputs[1], unsqueeze(c_gate_msa, 1)));
+        norm_hidden_states = norm2(hidden_states);
+        norm_encoder_hidden_states = norm2_context(encoder_hidden_states);
+        hidden_states_zero = scale_and_shift(slice(norm_hidden_states, 1, 0, num_tokens), tr_scale_mlp, tr_shift_mlp);
+        hidden_states_orig = scale_and_shift(slice(norm_hidden_states, 1, num_tokens, tokens), scale_mlp, shift_mlp);
+        norm_hidden_states = cat({hidden_states_zero, hidden_states_orig}, 1);
+        norm_encoder_hidden_states = scale_and_shift(norm_encoder_hidden_states, c_scale_mlp, c_shift_mlp);
+
+        // 4. Feed-forward
+        const Tensor ff_output = ff(norm_hidden_states);
+        const Tensor context_ff_output = ff_context(norm_encoder_hidden_states);
+        hidden_states_zero = add_gated(hidden_states, ff_output, tr_gate_mlp, 0, num_tokens);
+        hidden_states_orig = add_gated(hidden_states, ff_output, gate_mlp, num_tokens, tokens);
+        hidden_states = cat({hidden_states_zero, hidden_states_orig}, 1);
+        encoder_hidden_states = add(encoder_hidden_states, mul(unsqueeze(c_gate_mlp, 1), context_ff_output));
+        return {hidden_states, encoder_hidden_states};
+    }
+
+  private:
+    HunyuanVideoTokenReplaceTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+        : norm1(builder["norm1"], sizes.dim, 6),
+          norm1_context(builder["norm1_context"], sizes.dim),
+          attn(builder["attn"], sizes, true),
+          norm2(builder.layer_norm("norm2", sizes.dim, false)),
+          ff(builder["ff"], sizes.dim, sizes.mlp_dim, FeedForward::Activation::gelu),
+          norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
+          ff_context(builder["ff_context"], sizes.dim, sizes.mlp_dim, FeedForward::Activation::gelu) {
+        builder.finish(*this, "HunyuanVideoTokenReplaceTransformerBlock", {sizes.heads, sizes.head_dim});
+    }
+
+    // x + y * gate, of the tokens from..to
+    [[nodiscard]] static Tensor add_gated(const Tensor& x, const Tensor& y, const Tensor& gate, std::int64_t from,
+                                          std::int64_t to) {
+        Tensor part = slice(x, 1, from, to);
+        Tensor gated = slice(y, 1, from, to);
+        gated = mul(std::move(gated), unsqueeze(gate, 1));
+        return add(std::move(part), std::move(gated));
+    }
+
+    TokenReplaceNorm norm1;
+    AdaLayerNormZero norm1_context;
+    HunyuanVideoAttention attn;
+    nn::LayerNorm norm2;
+    FeedForward ff;
+    nn::LayerNorm norm2_context;
+    FeedForward ff_context;
+};
+
+/// args and outputs as in the double block
+class HunyuanVideoTokenReplaceSingleTransformerBlock : public Block {
+  public:
+    HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& parent, const Sizes& sizes)
+        : HunyuanVideoTokenReplaceSingleTransformerBlock(parent.block(*this), sizes, 0) {}
+
+    [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1];
+        const std::int64_t text = encoder_hidden_states.size(1), video = hidden_states.size(1),
+                           num_tokens = args[7].size(1);
+        hidden_states = cat({hidden_states, encoder_hidden_states}, 1);
+        const Tensor residual = hidden_states;
+
+        // 1. Input normalization
+        Tensors modulated = norm(hidden_states, args[2], args[6], num_tokens);
+        const Tensor norm_hidden_states = modulated[0];
+        const Tensor gate = modulated[1], tr_gate = modulated[2];
+        modulated.clear();
+        const Tensor mlp_hidden_states = gelu(proj_mlp(norm_hidden_states));
+        const Tensor norm_video = slice(norm_hidden_states, 1, 0, video);
+        const Tensor norm_text = slice(norm_hidden_states, 1, video, video + text);
+
+        // 2. Attention
+        Tensors attn_outputs = attn(norm_video, norm_text, args[3], args[4], args[5]);
+        const Tensor context_attn_output = attn_outputs[1];
+        Tensor attn_output = attn_outputs[0];
+        attn_outputs.clear();
+        attn_output = cat({attn_output, context_attn_output}, 1);
+
+        // 3. Modulation and residual connection
+        hidden_states = cat({attn_output, mlp_hidden_states}, 2);
+        const Tensor proj_output = proj_out(hidden_states);
+        Tensor hidden_states_zero = slice(proj_output, 1, 0, num_tokens);
+        hidden_states_zero = mul(std::move(hidden_states_zero), unsqueeze(tr_gate, 1));
+        Tensor hidden_states_orig = slice(proj_output, 1, num_tokens, video + text);
+        hidden_states_orig = mul(std::move(hidden_states_orig), unsqueeze(gate, 1));
+        hidden_states = cat({hidden_states_zero, hidden_states_orig}, 1);
+        hidden_states = add(hidden_states, residual);
+        const Tensor video_out = slice(hidden_states, 1, 0, video);
+        const Tensor text_out = slice(hidden_states, 1, video, video + text);
+        return {video_out, text_out};
+    }
+
+  private:
+    HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+        : attn(builder["attn"], sizes, false),
+          norm(builder["norm"], sizes.dim, 3),
+          proj_mlp(builder.linear("proj_mlp", sizes.dim, sizes.mlp_dim)),
+          proj_out(builder.linear("proj_out", sizes.dim + sizes.mlp_dim, sizes.dim)) {
+        builder.finish(*this, "HunyuanVideoTokenReplaceSingleTransformerBlock", {sizes.heads, sizes.head_dim});
+    }
+
+    HunyuanVideoAttention attn;
+    TokenReplaceNorm norm;
+    Linear proj_mlp, proj_out;
+};
+
 // _pad_for_3d_conv: up to a multiple of the kernel, each way
 [[nodiscard]] Tensor pad_for_3d_conv(const Tensor& x, const Dims& kernel_size) {
     const auto missing = [&](int dim) {
@@ -347,7 +516,9 @@ class HunyuanVideoTransformer3DModel : public Model {
         const Tensors image_rotary_emb = rope(run, grid);
 
         // 2. Conditional embeddings
-        const Tensor temb = time_text_embed(args[1], args[4], guidance_embeds_ ? args[5] : Tensor());  // [B, D]
+        Tensor token_replace_emb;  // [B, D], where the first frame is a picture's
+        const Tensor temb =
+            time_text_embed(args[1], args[4], guidance_embeds_ ? args[5] : Tensor(), token_replace_emb);  // [B, D]
         hidden_states = x_embedder(hidden_states);
         hidden_states = transpose(flatten(hidden_states, 2, 4), 1, 2);               // [B, S, D]
         Tensor encoder_hidden_states = context_embedder(args[2], args[1], args[3]);  // [B, T, D]
@@ -365,14 +536,20 @@ class HunyuanVideoTransformer3DModel : public Model {
 
         // 4. Transformer blocks
         const Caller call(run, gradient_checkpointing);
+        const Tensor first_frame = token_replace_ ? run.on_cpu({0, grid[1] * grid[2]}, temb.dtype()) : Tensor();
         const auto run_block = [&](const Block& block) {
-            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, attention_mask, image_rotary_emb[0],
-                                       image_rotary_emb[1]});
+            Tensors block_args{hidden_states,  encoder_hidden_states, temb,
+                               attention_mask, image_rotary_emb[0],   image_rotary_emb[1]};
+            if (token_replace_) {
+                block_args.push_back(token_replace_emb);
+                block_args.push_back(first_frame);
+            }
+            Tensors out = call(block, std::move(block_args));
             hidden_states = std::move(out[0]);
             encoder_hidden_states = std::move(out[1]);
         };
-        for (const HunyuanVideoTransformerBlock& block : transformer_blocks) run_block(block);
-        for (const HunyuanVideoSingleTransformerBlock& block : single_transformer_blocks) run_block(block);
+        for (const std::unique_ptr<Block>& block : transformer_blocks) run_block(*block);
+        for (const std::unique_ptr<Block>& block : single_transformer_blocks) run_block(*block);
 
         // 5. Output projection
         hidden_states = norm_out(hidden_states, temb);
@@ -394,6 +571,7 @@ class HunyuanVideoTransformer3DModel : public Model {
           text_embed_dim_(config.integer("text_embed_dim")),
           pooled_projection_dim_(config.integer("pooled_projection_dim")),
           guidance_embeds_(config.boolean("guidance_embeds")),
+          token_replace_(config.text("image_condition_type", "none") == "token_replace"),
           rope_axes_dim_(config.integers("rope_axes_dim")) {
         const std::int64_t heads = config.integer("num_attention_heads"),
                            head_dim = config.integer("attention_head_dim"), dim = heads * head_dim;
@@ -422,12 +600,25 @@ class HunyuanVideoTransformer3DModel : public Model {
             TextProjection(embed["text_embedder"], pooled_projection_dim_, dim, TextProjection::Activation::silu);
         if (guidance_embeds_) guidance_embedder = TimestepEmbedding(embed["guidance_embedder"], 256, dim);
 
-        for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
-            transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes);
-        for (std::int64_t i = 0; i < config.integer("num_single_layers"); ++i)
-            single_transformer_blocks.emplace_back(builder["single_transformer_blocks"][i], sizes);
+        const std::int64_t layers = config.integer("num_layers"), single_layers = config.integer("num_single_layers");
+        const Builder double_list = builder["transformer_blocks"], single_list = builder["single_transformer_blocks"];
+        if (token_replace_) {
+            add_blocks<HunyuanVideoTokenReplaceTransformerBlock>(transformer_blocks, double_list, layers, sizes);
+            add_blocks<HunyuanVideoTokenReplaceSingleTransformerBlock>(single_transformer_blocks, single_list,
+                                                                       single_layers, sizes);
+        } else {
+            add_blocks<HunyuanVideoTransformerBlock>(transformer_blocks, double_list, layers, sizes);
+            add_blocks<HunyuanVideoSingleTransformerBlock>(single_transformer_blocks, single_list, single_layers,
+                                                           sizes);
+        }
         norm_out = AdaLayerNormContinuous(builder["norm_out"], dim, dim);
         proj_out = builder.linear("proj_out", dim, patch.product() * out_channels_);
+    }
+
+    template <typename Kind>
+    static void add_blocks(std::vector<std::unique_ptr<Block>>& list, const Builder& builder, std::int64_t count,
+                           const Sizes& sizes) {
+        for (std::int64_t i = 0; i < count; ++i) list.push_back(std::make_unique<Kind>(builder[i], sizes));
     }
 
     [[nodiscard]] static Dims latents(const Request& request, std::int64_t channels) {
@@ -457,10 +648,17 @@ class HunyuanVideoTransformer3DModel : public Model {
 
     // HunyuanVideoConditionEmbedding
     [[nodiscard]] Tensor time_text_embed(const Tensor& timestep, const Tensor& pooled_projection,
-                                         const Tensor& guidance) const {
+                                         const Tensor& guidance, Tensor& token_replace_emb) const {
         const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
         const Tensor timesteps_emb = timestep_embedder(to(timesteps_proj, pooled_projection.dtype()));
         const Tensor pooled_projections = text_embedder(pooled_projection);
+        Tensor token_replace_timestep, token_replace_proj;
+        if (token_replace_) {
+            token_replace_timestep = timestep.run().empty_like(timestep, Op::zeros);
+            token_replace_proj = timestep_embedding(token_replace_timestep, 256, true);
+            token_replace_emb = timestep_embedder(to(token_replace_proj, pooled_projection.dtype()));
+            token_replace_emb = add(token_replace_emb, pooled_projections);
+        }
         if (!guidance.defined()) return add(timesteps_emb, pooled_projections);
         const Tensor guidance_proj = timestep_embedding(guidance, 256, true);
         const Tensor guidance_emb = guidance_embedder(to(guidance_proj, pooled_projection.dtype()));
@@ -500,7 +698,7 @@ class HunyuanVideoTransformer3DModel : public Model {
     }
 
     std::int64_t in_channels_, out_channels_, patch_size_, patch_size_t_, text_embed_dim_, pooled_projection_dim_;
-    bool guidance_embeds_;
+    bool guidance_embeds_, token_replace_;
     std::vector<std::int64_t> rope_axes_dim_;
     nn::Conv x_embedder;
     std::optional<HunyuanVideoHistoryPatchEmbed> clean_x_embedder;
@@ -512,8 +710,7 @@ class HunyuanVideoTransformer3DModel : public Model {
     TimestepEmbedding timestep_embedder;
     TextProjection text_embedder;
     TimestepEmbedding guidance_embedder;
-    std::deque<HunyuanVideoTransformerBlock> transformer_blocks;
-    std::deque<HunyuanVideoSingleTransformerBlock> single_transformer_blocks;
+    std::vector<std::unique_ptr<Block>> transformer_blocks, single_transformer_blocks;
     AdaLayerNormContinuous norm_out;
     Linear proj_out;
 };
@@ -581,7 +778,9 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
             prepend(padded_4x, image_rotary_emb);
         }
 
-        const Tensor temb = time_text_embed(args[1], args[4], guidance_embeds_ ? args[13] : Tensor());
+        Tensor token_replace_emb;  // its class knows none
+        const Tensor temb =
+            time_text_embed(args[1], args[4], guidance_embeds_ ? args[13] : Tensor(), token_replace_emb);
         Tensor encoder_hidden_states = context_embedder(args[2], args[1], args[3]);
         const Tensor encoder_hidden_states_image = (*image_projection)(args[5]);
         const Tensor attention_mask_image = run.empty({batch_size, image_tokens}, args[3].dtype(), Op::ones);
@@ -605,8 +804,8 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
             hidden_states = std::move(out[0]);
             encoder_hidden_states = std::move(out[1]);
         };
-        for (const HunyuanVideoTransformerBlock& block : transformer_blocks) run_block(block);
-        for (const HunyuanVideoSingleTransformerBlock& block : single_transformer_blocks) run_block(block);
+        for (const std::unique_ptr<Block>& block : transformer_blocks) run_block(*block);
+        for (const std::unique_ptr<Block>& block : single_transformer_blocks) run_block(*block);
 
         hidden_states = slice(hidden_states, 1, hidden_states.size(1) - original_context_length, hidden_states.size(1));
         hidden_states = norm_out(hidden_states, temb);
