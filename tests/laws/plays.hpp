@@ -27,6 +27,12 @@ inline const profile::Catalogue& catalogue() {
     return all;
 }
 
+/// The batch of a job of this trainer.
+inline job::Batch& batch_of(job::Job& job) {
+    if (auto* call = std::get_if<job::Call>(&job.work)) return call->batch;
+    return std::get<job::Training>(job.work).batches.front();
+}
+
 /// The smallest job of a kind that the profile allows, scaled by `scale` along each side.
 inline job::Job job_of(const profile::ModelProfile& profile, Kind kind, bool checkpointing, std::int64_t count = 1,
                        std::int64_t scale = 1) {
@@ -71,10 +77,10 @@ struct Played {
     device::Usage usage;
 };
 
-inline Played play(const job::Job& job, bool memo = true) {
+inline Played play(const job::Job& job, bool memo = true, const profile::Catalogue& of = catalogue()) {
     Played out;
     shadow::Run run({}, memo);
-    out.facts = trainers::torch::play(job, catalogue(), run);
+    out.facts = trainers::torch::play(job, of, run);
     out.trace = run.trace;
     out.usage = device::sum(out.trace);
     return out;
