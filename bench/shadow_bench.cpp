@@ -4,9 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include "jobs.hpp"
-#include "models/model.hpp"
-#include "nn/adapter/peft.hpp"
-#include "nn/adapter/targets.hpp"
+#include "resident.hpp"
 #include "shadow/ops.hpp"
 #include "trainers/torch/play.hpp"
 #include "vram/device/usage.hpp"
@@ -32,51 +30,14 @@ void linear_add(benchmark::State& state) {
     state.SetItemsProcessed(2 * state.iterations());
 }
 
-/// FLUX.1 dev as in flux_lora(), resident, with its inputs: ready to step.
-struct Flux {
-    explicit Flux(bool memo) : run({}, memo), weights(run, "transformer", rules()) {
-        model = models::build(weights, bench::catalogue().model_of("flux1_dev"));
-        model->gradient_checkpointing = true;
-        weights.to_gpu();
-        request.batch = 1;
-        request.width = request.height = 1024;
-        request.text_tokens = 512;
-        for (const models::Value& value : model->inputs(request))
-            inputs.push_back(run.empty(value.shape, value.dtype, shadow::Op::input));
-        target = run.empty(model->outputs(request).front(), Dtype::bf16, shadow::Op::target);
-    }
-
-    void step() {
-        Tensors preds = model->forward(inputs, request);
-        Tensor prediction = shadow::to_float(preds[0]);
-        Tensor wanted = shadow::to_float(target);
-        const Tensor loss = shadow::mse_loss(std::move(prediction), std::move(wanted));
-        preds.clear();
-        run.backward(loss);
-    }
-
-    static nn::Rules rules() {
-        nn::Rules rules;
-        rules.adapter = &nn::adapter::peft;
-        rules.adapts = nn::adapter::targets({"attention"});
-        rules.rank = 16;
-        return rules;
-    }
-
-    Run run;
-    nn::Weights weights;
-    std::unique_ptr<models::Model> model;
-    models::Request request;
-    Tensors inputs;
-    Tensor target;
-};
+const profile::ModelProfile& flux1_dev() { return bench::catalogue().model_of("flux1_dev"); }
 
 /// Forward, loss and backward of a job's first step: the memo starts empty.
 void flux_step(benchmark::State& state, bool memo) {
     std::size_t events = 0;
     for (auto _ : state) {
         state.PauseTiming();
-        auto flux = std::make_unique<Flux>(memo);
+        auto flux = std::make_unique<bench::Resident>(flux1_dev(), memo);
         const std::size_t before = flux->run.trace.events.size();
         state.ResumeTiming();
         flux->step();
@@ -103,7 +64,7 @@ void flux_job(benchmark::State& state, bool memo) {
 
 const shadow::Trace& trace_of_a_step() {
     static const shadow::Trace trace = [] {
-        Flux flux(true);
+        bench::Resident flux(flux1_dev(), true);
         flux.step();
         return flux.run.trace;
     }();
