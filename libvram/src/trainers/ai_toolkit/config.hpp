@@ -40,7 +40,7 @@ struct TrainConfig {
 
 struct ModelConfig {
     std::string name_or_path;
-    std::string arch;                            // "flux" or "flex1", as written or as the older flags say
+    std::string arch;                            // without what follows a colon, as written or as the older flags say
     bool quantize = false, quantize_te = false;  // quanto's qfloat8
     bool low_vram = false;
     job::NameParts names;  // of a full fine-tune: only_if_contains, ignore_if_contains

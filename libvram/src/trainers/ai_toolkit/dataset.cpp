@@ -11,6 +11,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/buckets.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
 #include "vram/io/image_header.hpp"
@@ -57,7 +58,8 @@ Listing list(const fs::path& folder) {
 
 class Measure {
   public:
-    Measure(Diagnostics& complaints, Diagnostics& notes) : complaints_(complaints), notes_(notes) {}
+    Measure(const Architecture& architecture, Diagnostics& complaints, Diagnostics& notes)
+        : architecture_(architecture), complaints_(complaints), notes_(notes) {}
 
     std::vector<job::Batch> of(const std::vector<DatasetConfig>& datasets) {
         for (const DatasetConfig& dataset : datasets) {
@@ -86,7 +88,8 @@ class Measure {
 
   private:
     /// setup_buckets
-    static Size bucket(const DatasetConfig& dataset, Size image) {
+    [[nodiscard]] Size bucket(const DatasetConfig& dataset, Size image) const {
+        const std::int64_t bucket_step = architecture_.bucket_step;
         constexpr double most = 1 << 30;  // their product fits
         const Size scaled{static_cast<std::int64_t>(std::min(most, static_cast<double>(image.width) * dataset.scale)),
                           static_cast<std::int64_t>(std::min(most, static_cast<double>(image.height) * dataset.scale))};
@@ -95,16 +98,19 @@ class Measure {
     }
 
     Size square(const DatasetConfig& dataset) {
-        if (dataset.resolution % 16 != 0)
+        const std::int64_t step = architecture_.divisible_by;
+        if (dataset.resolution % step != 0)
             complaints_.push_back({Severity::error, Problem::out_of_range, dataset.resolution_at.place,
                                    dataset.resolution_at.key, std::to_string(dataset.resolution),
-                                   std::to_string(std::max<std::int64_t>(16, (dataset.resolution + 8) / 16 * 16)),
-                                   "with square_crop FLUX needs a resolution that 16 divides"});
+                                   std::to_string(std::max(step, (dataset.resolution + step / 2) / step * step)),
+                                   "with square_crop " + std::string(architecture_.title) +
+                                       " needs a resolution that " + std::to_string(step) + " divides"});
         return {dataset.resolution, dataset.resolution};
     }
 
     void guess(const DatasetConfig& dataset) {
-        const Size size = dataset.square_crop ? square(dataset) : heaviest_bucket(dataset.resolution, bucket_step);
+        const Size size =
+            dataset.square_crop ? square(dataset) : heaviest_bucket(dataset.resolution, architecture_.bucket_step);
         add(dataset, size);
         if (++guesses_ > most_guess_notes) return;
         notes_.push_back({Severity::note,
@@ -167,6 +173,7 @@ class Measure {
             batches_.push_back({size.width, size.height, 1, dataset.batch_size});
     }
 
+    const Architecture& architecture_;
     Diagnostics& complaints_;
     Diagnostics& notes_;
     std::map<std::string, std::vector<Size>> measured_;  // by folder
@@ -177,9 +184,9 @@ class Measure {
 
 }  // namespace
 
-std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, Diagnostics& complaints,
-                                   Diagnostics& notes) {
-    return Measure(complaints, notes).of(datasets);
+std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, const Architecture& architecture,
+                                   Diagnostics& complaints, Diagnostics& notes) {
+    return Measure(architecture, complaints, notes).of(datasets);
 }
 
 void drop_repeated(std::vector<DatasetConfig>& datasets) {

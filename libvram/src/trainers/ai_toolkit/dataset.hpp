@@ -8,9 +8,7 @@
 
 namespace vram::trainers::ai_toolkit {
 
-/// Width and height of FLUX's buckets are multiples of this. Source: stable_diffusion_model.py,
-/// get_bucket_divisibility.
-inline constexpr std::int64_t bucket_step = 32;
+struct Architecture;
 
 /// The batches that the datasets yield, each size once, in the order of the datasets and of the sorted files; every
 /// batch is full, as the trainer fills a short one up.
@@ -18,11 +16,12 @@ inline constexpr std::int64_t bucket_step = 32;
 /// A folder that exists is measured: PNG, JPEG and WebP by their headers, as the trainer walks it (no hidden files, no
 /// `_controls`), at most `most_files` of them. One that does not exist, or a list of captions, is taken for the
 /// heaviest bucket of its resolution, with a note. Errors: no_data, a folder without a readable image; out_of_range, a
-/// square crop that FLUX cannot pack. Source: toolkit/data_loader.py, AiToolkitDataset; toolkit/dataloader_mixins.py,
-/// setup_buckets (27a03a91).
+/// square crop that the architecture cannot take. Source: toolkit/data_loader.py, AiToolkitDataset;
+/// toolkit/dataloader_mixins.py, setup_buckets (27a03a91).
 ///
 /// Of missing folders at most `most_guess_notes` are named; one more note counts the rest.
-[[nodiscard]] std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, Diagnostics& complaints,
+[[nodiscard]] std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets,
+                                                 const Architecture& architecture, Diagnostics& complaints,
                                                  Diagnostics& notes);
 
 inline constexpr std::int64_t most_files = 20'000;

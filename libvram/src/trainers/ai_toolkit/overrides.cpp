@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
 #include "trainers/surroundings.hpp"
@@ -22,9 +23,7 @@ constexpr io::NumberRange alphas{0, 1e9};
 constexpr std::int64_t most_buckets = 256, most_reference_images = 16;
 constexpr std::string_view adapter_keys[] = {"rank", "alpha", "factor", "conv_rank", "targets", "adapter_dtype"};
 
-constexpr std::int64_t prompt_tokens = 512;    // encode_prompts_flux pads to this
 constexpr std::int64_t smallest_sample = 64;   // GenerateImageConfig takes no smaller side
-constexpr std::int64_t divisible_by = 16;      // a FLUX latent is packed two by two
 constexpr std::int64_t job_resolution = 1024;  // the profiles' default
 
 constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
@@ -40,7 +39,8 @@ constexpr io::Choice<Optimizer> optimizers[] = {{"adamw", Optimizer::adamw},
 
 class Reader {
   public:
-    Reader(Config& config, Overrides& out, bool is_job) : config_(config), out_(out), is_job_(is_job) {}
+    Reader(Config& config, Overrides& out, bool is_job, const Architecture& architecture)
+        : config_(config), out_(out), is_job_(is_job), architecture_(architecture), title_(architecture.title) {}
 
     /// Of a trainer's own file the trainer is known, and a setting may only agree.
     void trainer(io::Fields& job) {
@@ -58,7 +58,7 @@ class Reader {
         io::Fields train = job.map("train");
         method(train);
         if (train.word("autocast", "none") != "none")
-            train.complain("autocast", Problem::unsupported, "trainer ai-toolkit runs FLUX without autocast");
+            train.complain("autocast", Problem::unsupported, "trainer ai-toolkit runs " + title_ + " without autocast");
         config_.train.gradient_checkpointing =
             train.boolean("gradient_checkpointing", config_.train.gradient_checkpointing);
         config_.train.gradient_accumulation =
@@ -95,11 +95,11 @@ class Reader {
             add(data, "resolution", {job_resolution, job_resolution});
         }
         if (data.integer("frames", frames, 1) != 1)
-            data.complain("frames", Problem::unsupported, "FLUX trains on images: data.frames is 1");
-        out_.text_tokens = data.integer("text_tokens", {1, prompt_tokens}, prompt_tokens);
+            data.complain("frames", Problem::unsupported, title_ + " trains on images: data.frames is 1");
+        out_.text_tokens = data.integer("text_tokens", {1, architecture_.text_tokens}, architecture_.text_tokens);
         if (const auto images = data.integer_lists("reference_images", side, {2, 2}, {0, most_reference_images});
             images && !images->empty())
-            data.complain("reference_images", Problem::unsupported, "FLUX takes no reference images here");
+            data.complain("reference_images", Problem::unsupported, title_ + " takes no reference images here");
         data.finish();
     }
 
@@ -117,9 +117,10 @@ class Reader {
                     sample.complain(key, Problem::conflict,
                                     sample.path(key) + " has no meaning where the file says disable_sampling: true");
         if ((resolution || steps || guidance) && config_.sample.samples.empty()) config_.sample.samples.emplace_back();
+        const std::int64_t step = architecture_.divisible_by;
         for (SampleItem& item : config_.sample.samples) {
-            if (resolution) item.width = resolution->front() / 16 * 16;
-            if (resolution) item.height = resolution->back() / 16 * 16;
+            if (resolution) item.width = resolution->front() / step * step;
+            if (resolution) item.height = resolution->back() / step * step;
             if (steps) item.steps = *steps;
             if (guidance) item.guidance_scale = *guidance;
         }
@@ -181,7 +182,7 @@ class Reader {
     void adapter(io::Fields& train, bool rank_is_due) {
         if (rank_is_due && !train.has("rank")) (void)train.require("rank");
         if (const auto rank = train.integer("rank", {1, most_rank})) config_.network.rank = *rank;
-        (void)train.number("alpha", alphas);  // of no weight in memory; the trainer takes the rank for FLUX
+        (void)train.number("alpha", alphas);  // of no weight in memory; PEFT's format has the rank for it
         if (const auto only_blocks = train.choice("targets", targets)) config_.network.transformer_only = *only_blocks;
         for (const std::string_view key : {"factor", "conv_rank", "adapter_dtype"})
             if (train.has(key))
@@ -190,14 +191,16 @@ class Reader {
     }
 
     void add(io::Fields& data, std::string_view key, const std::vector<std::int64_t>& size) {
+        const std::int64_t divisible_by = architecture_.divisible_by;
         for (std::size_t i = 0; i < 2; ++i)
             if (size[i] % divisible_by != 0 || size[i] < side.min)
                 data.complain(
                     key, Problem::out_of_range,
-                    data.path(key) + " must be divisible by 16 for FLUX, not " + std::to_string(size[i]),
+                    data.path(key) + " must be divisible by " + std::to_string(divisible_by) + " for " + title_ +
+                        ", not " + std::to_string(size[i]),
                     std::to_string(std::max(side.min, (size[i] + divisible_by / 2) / divisible_by * divisible_by)));
         if (size.size() == 3 && size[2] != 1)
-            data.complain(key, Problem::unsupported, "FLUX trains on images: the frames of data.buckets are 1");
+            data.complain(key, Problem::unsupported, title_ + " trains on images: the frames of data.buckets are 1");
         const job::Batch batch{size[0], size[1], 1, config_.train.batch_size};
         if (std::find(out_.batches.begin(), out_.batches.end(), batch) == out_.batches.end())
             out_.batches.push_back(batch);
@@ -215,14 +218,36 @@ class Reader {
     Config& config_;
     Overrides& out_;
     bool is_job_;
+    const Architecture& architecture_;
+    const std::string title_;
 };
 
-}  // namespace
-
-// Text to image alone: no pictures behind the noisy tokens, none beside the noisy channels.
-bool is_modelled(const profile::ModelProfile& profile) {
-    return profile.family == "flux" && !profile.reference_images && profile.config.integer("in_channels") == 64;
+/// Of the architectures that are played: "FLUX.1 and Flex.1".
+std::string played() {
+    std::string out;
+    for (const Architecture* one : architectures()) out += (out.empty() ? "" : ", ") + std::string(one->models);
+    return out;
 }
+
+/// The model that is said instead of the file's; empty where none is, or after a complaint.
+const profile::ModelProfile* model_of(io::Fields& job, const profile::Catalogue& catalogue, bool is_job) {
+    const auto model = job.text("model");
+    if (!model) {
+        if (is_job) (void)job.require("model");
+        return nullptr;
+    }
+    const profile::ModelProfile* profile = catalogue.model(*model);
+    if (profile == nullptr)
+        job.complain("model", Problem::unknown_model, "unknown model " + *model, catalogue.nearest_model(*model));
+    else if (architecture_of(*profile) == nullptr)
+        job.complain("model", Problem::unsupported,
+                     profile->name + " is not modelled with trainer ai-toolkit: " + played() + " are");
+    else
+        return profile;
+    return nullptr;
+}
+
+}  // namespace
 
 Config job_defaults() {
     Config config;
@@ -238,21 +263,15 @@ Overrides apply_overrides(const io::Document& document, const profile::Catalogue
     const io::Node* said = is_job ? &document.root : document.root.find("vramest");
     const io::Node nothing{io::Map{}};
     io::Fields job(document, said != nullptr ? *said : nothing, "", complaints);
-    Reader reader(config, out, is_job);
-    reader.trainer(job);
     if (is_job) (void)job.integer("vramest", {1, 1}, io::required);
-    if (const auto model = job.text("model")) {
-        const profile::ModelProfile* profile = catalogue.model(*model);
-        if (profile == nullptr)
-            job.complain("model", Problem::unknown_model, "unknown model " + *model, catalogue.nearest_model(*model));
-        else if (!is_modelled(*profile))
-            job.complain("model", Problem::unsupported,
-                         profile->name + " is not modelled with trainer ai-toolkit: FLUX.1 and Flex.1 are");
-        else
-            out.model = profile->id;
-    } else if (is_job) {
-        (void)job.require("model");
+    out.architecture = architecture_named(config.model.arch);
+    if (const profile::ModelProfile* model = model_of(job, catalogue, is_job)) {
+        out.model = model->id;
+        out.architecture = architecture_of(*model);
     }
+    // Without one there is a complaint already, and the others come along by the first one's sizes.
+    Reader reader(config, out, is_job, out.architecture != nullptr ? *out.architecture : *architectures().front());
+    reader.trainer(job);
     if (const auto dtype = job.choice("dtype", dtypes)) config.train.dtype = *dtype;
     reader.quantize(job);
     reader.train(job);

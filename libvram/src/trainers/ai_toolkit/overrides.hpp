@@ -7,23 +7,22 @@
 
 namespace vram::profile {
 class Catalogue;
-struct ModelProfile;
 }  // namespace vram::profile
 
 namespace vram::trainers::ai_toolkit {
 
+struct Architecture;
+
 /// What was said beside the file, by the job file's names, and has no place in the trainer's own config.
 struct Overrides {
-    std::string model;                // a profile, whatever the file names
-    bool sizes_said = false;          // data.buckets, or data.resolution as a width and a height:
-    std::vector<job::Batch> batches;  // instead of what the datasets yield
-    std::int64_t text_tokens = 512;   // encode_prompts_flux pads to this
+    std::string model;                           // a profile, whatever the file names
+    bool sizes_said = false;                     // data.buckets, or data.resolution as a width and a height:
+    std::vector<job::Batch> batches;             // instead of what the datasets yield
+    const Architecture* architecture = nullptr;  // the file's or the setting's; null after a complaint
+    std::int64_t text_tokens = 0;
     job::Environment environment;
     job::Card card;
 };
-
-/// Whether this recipe plays the model: FLUX.1 without pictures beside the noisy ones, and Flex.1.
-[[nodiscard]] bool is_modelled(const profile::ModelProfile& profile);
 
 /// What a job file leaves to the trainer: its defaults, in bf16, without samples, at the model's resolution.
 [[nodiscard]] Config job_defaults();

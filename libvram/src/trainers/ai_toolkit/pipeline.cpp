@@ -62,28 +62,29 @@ nn::Rules plain_rules(Dtype dtype, job::Quantization quantization = job::Quantiz
     return rules;
 }
 
-/// What a tokenizer or a host hands over.
-Tensors on_device(Run& run, const std::vector<models::Value>& values) {
-    Tensors out;
-    for (const models::Value& value : values) out.push_back(run.empty(value.shape, value.dtype, Op::to_device));
-    return out;
-}
-
 }  // namespace
 
 PromptEmbeds clone(const PromptEmbeds& embeds) {
     PromptEmbeds out;
     out.text_embeds = shadow::clone(embeds.text_embeds);
-    out.pooled_embeds = shadow::clone(embeds.pooled_embeds);
+    if (embeds.pooled_embeds.defined()) out.pooled_embeds = shadow::clone(embeds.pooled_embeds);
     return out;
 }
 
 PromptEmbeds repeated(const PromptEmbeds& embeds, std::int64_t count) {
-    const std::vector<Tensor> text(static_cast<std::size_t>(count), embeds.text_embeds);
-    const std::vector<Tensor> pooled(static_cast<std::size_t>(count), embeds.pooled_embeds);
+    const auto repeat = [&](const Tensor& one) {
+        const std::vector<Tensor> all(static_cast<std::size_t>(count), one);
+        return shadow::cat(all, 0);
+    };
     PromptEmbeds out;
-    out.text_embeds = shadow::cat(text, 0);
-    out.pooled_embeds = shadow::cat(pooled, 0);
+    out.text_embeds = repeat(embeds.text_embeds);
+    if (embeds.pooled_embeds.defined()) out.pooled_embeds = repeat(embeds.pooled_embeds);
+    return out;
+}
+
+Tensors on_device(Run& run, const std::vector<models::Value>& values) {
+    Tensors out;
+    for (const models::Value& value : values) out.push_back(run.empty(value.shape, value.dtype, Op::to_device));
     return out;
 }
 
@@ -121,84 +122,107 @@ void Part::quantize() {
     loader_.freeze();
 }
 
+Loading::Loading(Run& run, run::Facts& facts) : run_(run), facts_(facts) { begin("load"); }
+
+void Loading::quantizes() {
+    phase_.reset();
+    begin("quantize");
+}
+
+void Loading::begin(const char* name) {
+    phase_.emplace(run_, name);
+    facts_.phases.push_back({name, name, {}, 0, 0});
+}
+
 Pipeline::Pipeline(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
     : run(run_in), job(job_in), transformer(run, "transformer", transformer_rules(job), catalogue.model_of(job.model)) {
     const job::Pipeline& parts = job.pipeline;
     if (!parts.vae.empty())
         vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype), catalogue.model_of(parts.vae));
-    if (parts.text_encoders.size() != 2) return;
-    text_encoder = std::make_unique<Part>(run, "text_encoder", plain_rules(parts.text_encoder_dtype),
-                                          catalogue.model_of(parts.text_encoders[0]));
-    text_encoder_2 = std::make_unique<Part>(run, "text_encoder_2",
-                                            plain_rules(parts.text_encoder_dtype, parts.text_encoder_quantization),
-                                            catalogue.model_of(parts.text_encoders[1]));
+    for (std::size_t i = 0; i < parts.text_encoders.size(); ++i) {
+        const bool last = i + 1 == parts.text_encoders.size();
+        std::string component = "text_encoder" + (i == 0 ? std::string() : "_" + std::to_string(i + 1));
+        text_encoders.push_back(std::make_unique<Part>(
+            run, std::move(component),
+            plain_rules(parts.text_encoder_dtype, last ? parts.text_encoder_quantization : job::Quantization::none),
+            catalogue.model_of(parts.text_encoders[i])));
+    }
 }
 
 Pipeline::Placement Pipeline::placement() const {
-    return {vae && vae->on_gpu(), transformer.on_gpu(), text_encoder_2 && text_encoder_2->on_gpu()};
+    return {vae && vae->on_gpu(), transformer.on_gpu(), !text_encoders.empty() && text_encoders.back()->on_gpu()};
 }
 
 void Pipeline::place(const Placement& where) {
     if (vae) vae->move(where.vae);
     transformer.move(where.transformer);
-    if (text_encoder) text_encoder->move(where.text_encoder);
-    if (text_encoder_2) text_encoder_2->move(where.text_encoder);
+    for (const std::unique_ptr<Part>& text_encoder : text_encoders) text_encoder->move(where.text_encoder);
     flush();
 }
 
 void Pipeline::free_text_encoders() {
-    text_encoder.reset();
-    text_encoder_2.reset();
+    text_encoders.clear();
     flush();
 }
 
-PromptEmbeds Pipeline::encode_prompt(std::int64_t count) {
-    PromptEmbeds out;
-    models::Request request;
-    request.batch = count;
-    request.text_tokens = 77;
-    request.dtype = job.pipeline.text_encoder_dtype;
-    Tensors prompt_embeds = text_encoder->forward(on_device(run, text_encoder->model->inputs(request)), request);
-    out.pooled_embeds = prompt_embeds[1];  // pooler_output
-    request.text_tokens = job.text_tokens;
-    prompt_embeds = text_encoder_2->forward(on_device(run, text_encoder_2->model->inputs(request)), request);
-    out.text_embeds = prompt_embeds[0];
-    return out;
+void Pipeline::park_text_encoders() {
+    for (const std::unique_ptr<Part>& text_encoder : text_encoders) text_encoder->to_cpu();
+    flush();
 }
 
-Tensor Pipeline::encode_images(Tensor image_list_in, const job::Batch& batch) {
-    const Tensor image_list = std::move(image_list_in);
-    vae->to_gpu();
+models::Request Pipeline::request_of(const job::Batch& batch, const PromptEmbeds& embeds) const {
     models::Request request;
     request.batch = batch.count;
     request.width = batch.width;
     request.height = batch.height;
-    request.dtype = job.pipeline.vae_dtype;
-    request.operation = models::Request::Operation::encode;
-    const shadow::ComponentScope scope(run, "vae");
-    const Tensor images = run.empty_like(image_list, Op::stack);  // torch.stack of the items
-    Tensor latents;
-    {
-        const Tensors distribution = vae->forward({images}, request);
-        const Tensor &mean = distribution[1], &std = distribution[3];
-        // DiagonalGaussianDistribution.sample: mean + std * randn.
-        const Tensor noise = run.empty(mean.sizes(), mean.dtype(), Op::noise);
-        Tensor spread = shadow::mul(std, noise);
-        latents = shadow::add(mean, std::move(spread));
-    }
-    Tensor shifted = shadow::add_scalar(latents);
-    latents = shadow::mul_scalar(std::move(shifted));
-    return latents;
+    request.frames = batch.frames;
+    request.text_tokens = embeds.text_embeds.size(1);
+    request.dtype = job.dtype;
+    return request;
 }
 
-Tensor Pipeline::decode(Tensor latents, const job::Batch& batch) {
+Tensor Pipeline::transform(const Tensors& args, const models::Request& request) {
+    if (handed != nullptr) {
+        std::size_t i = 0;
+        for (const models::Value& value : transformer.model->inputs(request)) {
+            const Tensor& arg = args[i++];
+            handed->push_back({value.name, {arg.sizes().begin(), arg.sizes().end()}, arg.dtype()});
+        }
+        handed = nullptr;
+    }
+    return transformer.forward(args, request)[0];
+}
+
+Tensor Pipeline::sample_latents(const Tensor& images, const job::Batch& batch) {
     models::Request request;
-    request.batch = 1;
+    request.batch = batch.count;
     request.width = batch.width;
     request.height = batch.height;
+    request.frames = batch.frames;
+    request.dtype = job.pipeline.vae_dtype;
+    request.operation = models::Request::Operation::encode;
+    const Tensors distribution = vae->forward({images}, request);
+    const Tensor &mean = distribution[1], &std = distribution[3];
+    // DiagonalGaussianDistribution.sample: mean + std * randn.
+    const Tensor noise = run.empty(mean.sizes(), mean.dtype(), Op::noise);
+    Tensor spread = shadow::mul(std, noise);
+    return shadow::add(mean, std::move(spread));
+}
+
+void Pipeline::decode(const Tensor& latents, const job::Batch& image) {
+    models::Request request;
+    request.batch = 1;
+    request.width = image.width;
+    request.height = image.height;
+    request.frames = image.frames;
     request.dtype = job.pipeline.vae_dtype;
     request.operation = models::Request::Operation::decode;
-    return vae->forward({std::move(latents)}, request)[0];
+    const Tensor decoded = vae->forward({latents}, request)[0];
+    // VaeImageProcessor.denormalize and its stack.
+    Tensor pixels = shadow::mul_scalar(decoded);
+    pixels = shadow::add_scalar(pixels);
+    pixels = shadow::clamp(pixels);
+    pixels = run.empty_like(pixels, Op::stack);
 }
 
 void Pipeline::flush() { run.mark(shadow::MarkKind::empty_cache); }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shadow/ops.hpp"
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/sampling.hpp"
 #include "trainers/ai_toolkit/training.hpp"
 
@@ -26,7 +27,8 @@ class Process {
           training_(std::get<job::Training>(job.work)),
           run_(run),
           facts_(facts),
-          pipeline_(job, catalogue, run),
+          made_(architecture_of(catalogue.model_of(job.model))->make(job, catalogue, run)),
+          pipeline_(*made_),
           loop_(pipeline_, resident_, facts) {
         pipeline_.transformer.model->gradient_checkpointing = training_.gradient_checkpointing;
     }
@@ -65,54 +67,13 @@ class Process {
     PromptEmbeds encode() {
         const NoGrad no_grad(run_);
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
-        return pipeline_.encode_prompt(1);
+        return pipeline_.get_prompt_embeds(1);
     }
 
+    /// load_model, and the rest of BaseSDTrainProcess.run up to the datasets.
     void load() {
-        Part& transformer = pipeline_.transformer;
-        const bool quantizes = job_.quantization != job::Quantization::none;
-        {
-            const PhaseScope phase(run_, "load");
-            tell("load", "load");
-            if (!quantizes)
-                transformer.to_gpu();
-            else if (!parts_.low_vram)
-                transformer.load_full();  // with low_vram it waits on the host
-            pipeline_.flush();
-            if (!quantizes && parts_.text_encoder_quantization == job::Quantization::none) {
-                load_others();
-                return;
-            }
-        }
-        const PhaseScope phase(run_, "quantize");
-        tell("quantize", "quantize");
-        if (quantizes && !parts_.low_vram) {
-            transformer.quantize();
-            transformer.loaded();
-        }
-        transformer.to_gpu();
-        pipeline_.flush();
-        load_others();
-    }
-
-    /// The rest of StableDiffusion.load_model, and of BaseSDTrainProcess.run up to the datasets.
-    void load_others() {
-        Part& text_encoder_2 = *pipeline_.text_encoder_2;
-        if (parts_.text_encoder_quantization == job::Quantization::none) {
-            text_encoder_2.to_gpu();
-            pipeline_.flush();
-        } else {
-            text_encoder_2.load_full();
-            pipeline_.flush();
-            text_encoder_2.quantize();
-            text_encoder_2.loaded();
-            pipeline_.flush();
-        }
-        pipeline_.text_encoder->to_gpu();
-        pipeline_.flush();
-        pipeline_.vae->to_gpu();
-        pipeline_.vae->to_cpu();
-        pipeline_.flush();
+        Loading loading(run_, facts_);
+        pipeline_.load_model(loading);
         pipeline_.transformer.weights.adapter_to_gpu();
         {
             const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
@@ -172,9 +133,7 @@ class Process {
             if (parts_.cache_text) {
                 pipeline_.free_text_encoders();
             } else {
-                pipeline_.text_encoder->to_cpu();
-                pipeline_.text_encoder_2->to_cpu();
-                pipeline_.flush();
+                pipeline_.park_text_encoders();
             }
         }
         if (!job_.sampling.baseline) pipeline_.place(while_training());
@@ -212,7 +171,8 @@ class Process {
     const job::Training& training_;
     Run& run_;
     run::Facts& facts_;
-    Pipeline pipeline_;
+    const std::unique_ptr<Pipeline> made_;
+    Pipeline& pipeline_;
     Resident resident_;
     Training loop_;
 };

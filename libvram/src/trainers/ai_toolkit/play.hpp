@@ -12,7 +12,7 @@ class Run;
 
 namespace vram::trainers::ai_toolkit {
 
-/// Plays a FLUX job as ai-toolkit 0.12.26 (27a03a91) runs it. The job must be one that ai_toolkit::resolve made.
+/// Plays a job as ai-toolkit 0.12.26 (27a03a91) runs it. The job must be one that ai_toolkit::resolve made.
 ///
 /// Phases, in order: load (the models arrive), quantize (from the first layer that is quantised until all stands ready:
 /// text encoders, VAE, adapter, moving average), cache_latents, cache_text (prompts are encoded before the loop, at

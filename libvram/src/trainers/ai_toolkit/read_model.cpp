@@ -1,6 +1,7 @@
 #include <array>
 #include <utility>
 
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -74,10 +75,15 @@ void read_arch(Section& process, Config& config) {
     }
     const Arch arch = arch_of(*model);
     config.model.arch = arch.name;
-    if (arch.name == "flux" || arch.name == "flex1" || !reading.modelled) return;
+    if (architecture_named(arch.name) != nullptr || !reading.modelled) return;
     reading.modelled = false;
     const std::string key = path + "." + std::string(arch.said_by);
-    const std::string text = "the architecture " + arch.name + " is not modelled yet; flux and flex1 are";
+    std::vector<std::string_view> known;
+    for (const Architecture* one : architectures()) known.insert(known.end(), one->names.begin(), one->names.end());
+    std::string names(known.front());
+    for (std::size_t i = 1; i < known.size(); ++i)
+        names += (i + 1 == known.size() ? " and " : ", ") + std::string(known[i]);
+    const std::string text = "the architecture " + arch.name + " is not modelled yet; " + names + " are";
     if (const Node* said = model->find(arch.said_by))
         reading.complain_at(*said, key, Problem::unsupported, text);
     else

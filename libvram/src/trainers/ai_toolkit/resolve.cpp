@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/config.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"
 #include "trainers/ai_toolkit/heaviest.hpp"
@@ -45,14 +46,14 @@ SaidAt said_at(const io::Document& document, const std::string& path) {
     return {node != nullptr ? document.place_of(*node) : Place{document.file_name, 0, 0}, std::move(key)};
 }
 
-/// Which FLUX it is. The trainer reads the config beside the weights; here the name has to say it: a repository that is
-/// known, or what a path holds. Empty, after a complaint: it says nothing.
-std::string model_of(const io::Document& document, const Config& config, const profile::Catalogue& catalogue,
-                     Diagnostics& complaints, Diagnostics& notes) {
+/// Which model of the architecture it is. The trainer reads the config beside the weights; here the name has to say it:
+/// a repository that is known, or what a path holds. Empty, after a complaint: it says nothing.
+std::string model_of(const io::Document& document, const Config& config, const Architecture& architecture,
+                     const profile::Catalogue& catalogue, Diagnostics& complaints, Diagnostics& notes) {
     const std::string& name = config.model.name_or_path;
     const auto [place, key] = said_at(document, "model.name_or_path");
     if (const profile::ModelProfile* profile = catalogue.model(name)) {
-        if (is_modelled(*profile)) return profile->id;
+        if (architecture.plays(*profile)) return profile->id;
         complaints.push_back({Severity::error,
                               Problem::conflict,
                               place,
@@ -62,18 +63,11 @@ std::string model_of(const io::Document& document, const Config& config, const p
                               name + " is " + profile->name + ", and arch says " + config.model.arch});
         return {};
     }
-    const std::string folded = lower(name);
-    const auto holds = [&](std::string_view part) { return folded.find(part) != std::string::npos; };
-    std::string id;
-    if (config.model.arch == "flex1" || holds("flex.1") || holds("flex1"))
-        id = "flex1";
-    else if (holds("schnell"))
-        id = "flux1_schnell";
-    else if (holds("flux") && holds("dev"))
-        id = "flux1_dev";
+    std::string id(architecture.taken_for(config.model.arch, lower(name)));
     if (id.empty() || catalogue.model(id) == nullptr) {
-        complaints.push_back({Severity::error, Problem::unknown_model, place, key, name, catalogue.nearest_model(name),
-                              "which FLUX model " + name + " is, its name does not say"});
+        complaints.push_back(
+            {Severity::error, Problem::unknown_model, place, key, name, catalogue.nearest_model(name),
+             "which " + std::string(architecture.title) + " model " + name + " is, its name does not say"});
         return {};
     }
     notes.push_back(
@@ -171,10 +165,10 @@ job::Training training_of(const Config& config) {
     return out;
 }
 
-job::Pipeline pipeline_of(const Config& config) {
+job::Pipeline pipeline_of(const Config& config, const Architecture& architecture) {
     job::Pipeline out;
-    out.vae = "vae_flux1";
-    out.text_encoders = {"clip_l", "t5_xxl"};
+    out.vae = architecture.vae;
+    out.text_encoders.assign(architecture.text_encoders.begin(), architecture.text_encoders.end());
     out.vae_dtype = out.text_encoder_dtype = config.train.dtype;
     if (config.model.quantize_te) out.text_encoder_quantization = Quantization::quanto_qfloat8;
     // The VAE leaves only if every dataset is cached.
@@ -186,8 +180,8 @@ job::Pipeline pipeline_of(const Config& config) {
     return out;
 }
 
-job::Sampling sampling_of(const Config& config, const io::Document& document, std::int64_t text_tokens,
-                          Diagnostics& notes) {
+job::Sampling sampling_of(const Config& config, const Architecture& architecture, const io::Document& document,
+                          std::int64_t text_tokens, Diagnostics& notes) {
     job::Sampling out;
     if (config.train.disable_sampling) return out;
     // `first_sample` is rendered even where the baseline is skipped.
@@ -199,8 +193,8 @@ job::Sampling sampling_of(const Config& config, const io::Document& document, st
     std::set<std::pair<std::int64_t, std::int64_t>> seen;
     std::vector<job::Batch> images;
     for (const SampleItem& item : items) {
-        // FluxPipeline packs two by two.
-        const job::Batch image{item.width / 16 * 16, item.height / 16 * 16, 1, 1};
+        const std::int64_t step = architecture.divisible_by;
+        const job::Batch image{item.width / step * step, item.height / step * step, 1, 1};
         if (seen.emplace(image.width, image.height).second) images.push_back(image);
         out.steps = std::max(out.steps, item.steps);
         out.guidance = item.guidance_scale;
@@ -215,9 +209,10 @@ job::Sampling sampling_of(const Config& config, const io::Document& document, st
 }
 
 /// The first batch, which is played at more length, and the heaviest of the others.
-std::vector<job::Batch> dataset_batches(const Config& config, const io::Document& document, std::int64_t text_tokens,
-                                        Diagnostics& complaints, Diagnostics& notes) {
-    std::vector<job::Batch> all = batches_of(config.datasets, complaints, notes);
+std::vector<job::Batch> dataset_batches(const Config& config, const Architecture& architecture,
+                                        const io::Document& document, std::int64_t text_tokens, Diagnostics& complaints,
+                                        Diagnostics& notes) {
+    std::vector<job::Batch> all = batches_of(config.datasets, architecture, complaints, notes);
     if (all.size() <= most_batches) return all;
     std::vector<job::Batch> out{all.front()};
     for (const job::Batch& batch : heaviest({all.begin() + 1, all.end()}, most_batches - 1, text_tokens))
@@ -237,31 +232,37 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     if (is_job) complaints = document.complaints;  // keys that stand twice
     for (Diagnostic& doubled : complaints) doubled.severity = Severity::error;
     const Overrides overrides = apply_overrides(document, catalogue, config, complaints, notes);
+    if (overrides.architecture == nullptr) return Unexpected{std::move(complaints)};
+    const Architecture& architecture = *overrides.architecture;
 
     job::Job job;
     job.trainer = "ai-toolkit";
     job.model = overrides.model;
-    if (job.model.empty() && !is_job) job.model = model_of(document, config, catalogue, complaints, notes);
+    if (job.model.empty() && !is_job)
+        job.model = model_of(document, config, architecture, catalogue, complaints, notes);
     job.dtype = config.train.dtype;
     if (config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
     job::Training training = training_of(config);
     training.batches = overrides.sizes_said
                            ? overrides.batches
-                           : dataset_batches(config, document, overrides.text_tokens, complaints, notes);
+                           : dataset_batches(config, architecture, document, overrides.text_tokens, complaints, notes);
     const bool empty = training.batches.empty();
     job.work = std::move(training);
     job.text_tokens = overrides.text_tokens;
-    job.pipeline = pipeline_of(config);
-    job.sampling = sampling_of(config, document, overrides.text_tokens, notes);
-    for (const std::string* part : {&job.pipeline.vae, &job.pipeline.text_encoders[0], &job.pipeline.text_encoders[1]})
-        if (catalogue.model(*part) == nullptr)
-            complaints.push_back({Severity::error,
-                                  Problem::unknown_model,
-                                  {document.file_name, 0, 0},
-                                  {},
-                                  *part,
-                                  {},
-                                  "the catalogue has no " + *part + ", which FLUX needs"});
+    job.pipeline = pipeline_of(config, architecture);
+    job.sampling = sampling_of(config, architecture, document, overrides.text_tokens, notes);
+    std::vector<std::string> parts = job.pipeline.text_encoders;
+    parts.insert(parts.begin(), job.pipeline.vae);
+    for (const std::string& part : parts)
+        if (catalogue.model(part) == nullptr)
+            complaints.push_back(
+                {Severity::error,
+                 Problem::unknown_model,
+                 {document.file_name, 0, 0},
+                 {},
+                 part,
+                 {},
+                 "the catalogue has no " + part + ", which " + std::string(architecture.title) + " needs"});
     job.environment = overrides.environment;
     job.card = overrides.card;
     if (has_errors(complaints) || empty) return Unexpected{std::move(complaints)};

@@ -52,66 +52,6 @@ void merge_in(Pipeline& pipeline, bool adapter_is_zero) {
     }
 }
 
-/// FluxPipeline.__call__ with given embeds.
-void generate(Pipeline& pipeline, const PromptEmbeds& embeds, const job::Batch& image) {
-    Run& run = pipeline.run;
-    const Dtype dtype = pipeline.job.dtype;
-    const std::int64_t height = image.height / 16, width = image.width / 16, tokens = height * width;
-    models::Request request;
-    request.width = image.width;
-    request.height = image.height;
-    request.text_tokens = embeds.text_embeds.size(1);
-    request.dtype = dtype;
-
-    Tensor latents, noise_pred;
-    const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
-    {
-        const StageScope stage(run, "denoise");
-        const Tensor text_ids = run.empty({request.text_tokens, 3}, dtype, Op::to_device);
-        {
-            const Tensor noise = run.empty({1, 16, 2 * height, 2 * width}, dtype, Op::to_device);
-            latents = run.empty({1, tokens, 64}, dtype, Op::clone);  // _pack_latents
-        }
-        const Tensor latent_image_ids = run.empty({tokens, 3}, dtype, Op::to_device);
-        const Tensor timesteps = run.empty({pipeline.job.sampling.steps}, Dtype::f32, Op::to_device);
-        const Tensor sigmas = run.empty({pipeline.job.sampling.steps + 1}, Dtype::f32, Op::cat);
-        Tensor guidance;
-        if (pipeline.transformer.takes("guidance", request)) guidance = run.empty({1}, Dtype::f32, Op::to_device);
-        Tensor timestep;
-        for (int i = 0; i < 2; ++i) {
-            timestep = run.empty({1}, dtype, Op::to_copy);
-            {
-                Tensors args{
-                    latents, embeds.text_embeds, embeds.pooled_embeds, shadow::div_scalar(timestep), latent_image_ids,
-                    text_ids};
-                if (guidance.defined()) args.push_back(guidance);
-                noise_pred = pipeline.transformer.forward(args, request)[0];
-            }
-            // FlowMatchEulerDiscreteScheduler.step: in fp32.
-            const Tensor sample = shadow::to_float(latents);
-            Tensor prev_sample;
-            {
-                const Tensor moved = shadow::mul_scalar(noise_pred);
-                prev_sample = run.empty(sample.sizes(), Dtype::f32, Op::add);
-            }
-            prev_sample = shadow::to(prev_sample, dtype);
-            latents = prev_sample;
-        }
-    }
-    {
-        const StageScope stage(run, "decode");
-        latents = run.empty({1, 16, 2 * height, 2 * width}, dtype, Op::clone);  // _unpack_latents
-        Tensor scaled = shadow::div_scalar(latents);
-        latents = shadow::add_scalar(std::move(scaled));
-        const Tensor decoded = pipeline.decode(latents, image);
-        // VaeImageProcessor.denormalize and its stack.
-        Tensor pixels = shadow::mul_scalar(decoded);
-        pixels = shadow::add_scalar(pixels);
-        pixels = shadow::clamp(pixels);
-        pixels = run.empty_like(pixels, Op::stack);
-    }
-}
-
 }  // namespace
 
 void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimizer, bool adapter_is_zero) {
@@ -139,16 +79,17 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
             if (parts.cache_text || parts.unload_text) {
                 // sample_prompts_cache, from host memory.
                 for (PromptEmbeds* embeds : {&conditional_embeds, &unconditional_embeds}) {
-                    embeds->text_embeds = run.empty(resident.cached_blank_embeds.text_embeds.layout(), Op::to_device);
-                    embeds->pooled_embeds =
-                        run.empty(resident.cached_blank_embeds.pooled_embeds.layout(), Op::to_device);
+                    const PromptEmbeds& cached = resident.cached_blank_embeds;
+                    embeds->text_embeds = run.empty(cached.text_embeds.layout(), Op::to_device);
+                    if (cached.pooled_embeds.defined())
+                        embeds->pooled_embeds = run.empty(cached.pooled_embeds.layout(), Op::to_device);
                 }
             } else {
-                conditional_embeds = pipeline.encode_prompt(1);
-                unconditional_embeds = pipeline.encode_prompt(1);
+                conditional_embeds = pipeline.get_prompt_embeds(1);
+                unconditional_embeds = pipeline.get_prompt_embeds(1);
             }
         }
-        generate(pipeline, conditional_embeds, image);
+        pipeline.generate_single_image(conditional_embeds, unconditional_embeds, image);
         pipeline.flush();
     }
     pipeline.flush();

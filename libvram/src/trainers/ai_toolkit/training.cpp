@@ -168,7 +168,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
 
 Training::Prepared Training::process_general_training_batch(const job::Batch& batch, Tensor& batch_latents) {
     const Dtype dtype = pipeline_.job.dtype;
-    const Dims shape{batch.count, 16, batch.height / 8, batch.width / 8};
+    const Dims shape = pipeline_.latents(batch);
     Prepared out;
     Tensor latents;
     if (!pipeline_.job.pipeline.cache_latents) {
@@ -209,7 +209,8 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     // add_noise, item by item: the fp32 timestep has a dimension, so its products are fp32.
     {
         std::vector<Tensor> noisy_latents_chunks;
-        const Dims one{1, shape[1], shape[2], shape[3]};
+        Dims one = shape;
+        one[0] = 1;
         for (std::int64_t idx = 0; idx < batch.count; ++idx) {
             const Tensor t_01 = run_.empty({1}, Dtype::f32, Op::div);
             const Tensor rest = shadow::rsub_scalar(t_01);
@@ -227,11 +228,15 @@ PromptEmbeds Training::conditional_embeds(std::int64_t count, PromptEmbeds& embe
     const Dtype dtype = pipeline_.job.dtype;
     if (pipeline.cache_text) {
         // batch.prompt_embeds lie in host memory: cloned there, then brought over.
+        const auto brought = [&](const Tensor& one) {
+            if (!one.defined()) return Tensor();
+            Dims sizes = one.sizes();
+            sizes[0] = count;
+            return run_.empty(sizes, dtype, Op::to_device);
+        };
         PromptEmbeds out;
-        const Tensor& like = resident_.unconditional_embeds.text_embeds;
-        const Tensor& pooled = resident_.unconditional_embeds.pooled_embeds;
-        out.text_embeds = run_.empty({count, like.size(1), like.size(2)}, dtype, Op::to_device);
-        out.pooled_embeds = run_.empty({count, pooled.size(1)}, dtype, Op::to_device);
+        out.text_embeds = brought(resident_.unconditional_embeds.text_embeds);
+        out.pooled_embeds = brought(resident_.unconditional_embeds.pooled_embeds);
         return out;
     }
     if (pipeline.unload_text) {
@@ -239,61 +244,21 @@ PromptEmbeds Training::conditional_embeds(std::int64_t count, PromptEmbeds& embe
         embeds_to_use = clone(embeds_to_use);  // .detach()
         return repeated(embeds_to_use, count);
     }
-    const PromptEmbeds encoded = pipeline_.encode_prompt(count);
+    const PromptEmbeds encoded = pipeline_.get_prompt_embeds(count);
     return clone(encoded);  // .detach()
 }
 
-// SDTrainer.predict_noise has cast `latents`; this is StableDiffusion.predict_noise, its branch for FLUX.
+// SDTrainer.predict_noise has cast `latents`; this is the model's predict_noise up to what architectures differ in.
 Tensor Training::predict_noise(const Tensor& latents, const Tensor& timestep, const PromptEmbeds& text_embeddings,
                                const job::Batch& batch) {
-    const Dtype cast_dtype = pipeline_.job.dtype;
-    models::Request request;
-    request.batch = batch.count;
-    request.width = batch.width;
-    request.height = batch.height;
-    request.text_tokens = text_embeddings.text_embeds.size(1);
-    request.dtype = cast_dtype;
-
-    Tensor latent_model_input_packed, img_ids, txt_ids, guidance, latent_model_input;
+    Tensor latent_model_input;
     {
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
         const NoGrad no_grad(run_);
-        latent_model_input = run_.empty(latents.sizes(), cast_dtype, Op::cat);  // scale_model_input
-        const std::int64_t tokens = batch.height / 16 * (batch.width / 16);
-        latent_model_input_packed =
-            run_.empty({batch.count, tokens, latents.size(1) * 4}, cast_dtype, Op::clone);  // rearrange
-        img_ids = run_.empty({batch.count, tokens, 3}, Dtype::f32, Op::to_device);
-        txt_ids = run_.empty({batch.count, request.text_tokens, 3}, Dtype::f32, Op::to_device);
-        img_ids = shadow::select(std::move(img_ids), 0, 0);
-        txt_ids = shadow::select(std::move(txt_ids), 0, 0);
+        latent_model_input = run_.empty(latents.sizes(), pipeline_.job.dtype, Op::cat);  // scale_model_input
     }
-    Tensors args{latent_model_input_packed, text_embeddings.text_embeds, text_embeddings.pooled_embeds};
-    {
-        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
-        if (pipeline_.transformer.takes("guidance", request)) {
-            guidance = run_.empty({1}, Dtype::f32, Op::to_device);
-            guidance = shadow::expand(std::move(guidance), {batch.count});
-        }
-        args.push_back(shadow::div_scalar(timestep));  // timestep / 1000
-        args.push_back(img_ids);
-        args.push_back(txt_ids);
-        if (guidance.defined()) args.push_back(guidance);
-    }
-    if (facts_.input_tensors.empty()) {
-        std::size_t i = 0;
-        for (const models::Value& value : pipeline_.transformer.model->inputs(request)) {
-            const Tensor& arg = args[i++];
-            facts_.input_tensors.push_back({value.name, {arg.sizes().begin(), arg.sizes().end()}, arg.dtype()});
-        }
-    }
-    Tensor noise_pred = pipeline_.transformer.forward(args, request)[0];
-    args.clear();
-    // rearrange "b (h w) (c ph pw) -> b c (h ph) (w pw)": a copy.
-    const std::int64_t height = batch.height / 16, width = batch.width / 16;
-    noise_pred = shadow::view(std::move(noise_pred), {batch.count, height, width, 16, 2, 2});
-    noise_pred = shadow::permute(std::move(noise_pred), {0, 3, 1, 4, 2, 5});
-    noise_pred = shadow::reshape(std::move(noise_pred), {batch.count, 16, 2 * height, 2 * width});
-    return noise_pred;
+    if (facts_.input_tensors.empty()) pipeline_.handed = &facts_.input_tensors;
+    return pipeline_.get_noise_prediction(latent_model_input, timestep, text_embeddings, batch);
 }
 
 Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& noise, const Tensor& batch_latents,

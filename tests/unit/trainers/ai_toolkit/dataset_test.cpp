@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "unit/io/image_bytes.hpp"
 #include "unit/io/temporary_folder.hpp"
 
@@ -15,6 +16,8 @@ using namespace vram::trainers::ai_toolkit;
 using Batches = std::vector<job::Batch>;
 
 namespace {
+
+const Architecture& flux_images = *architecture_named("flux");
 
 DatasetConfig at(const std::string& folder, std::int64_t resolution) {
     DatasetConfig dataset;
@@ -44,22 +47,24 @@ TEST_CASE("ai-toolkit: a folder's images are measured and fall into buckets, eac
     Diagnostics complaints, notes;
     DatasetConfig dataset = at(folder.path(""), 1024);
     dataset.batch_size = 2;
-    CHECK(batches_of({dataset}, complaints, notes) == Batches{{1024, 1024, 1, 2}, {1152, 896, 1, 2}, {800, 608, 1, 2}});
+    CHECK(batches_of({dataset}, flux_images, complaints, notes) ==
+          Batches{{1024, 1024, 1, 2}, {1152, 896, 1, 2}, {800, 608, 1, 2}});
     CHECK(complaints.empty());
     CHECK(notes.empty());
-    CHECK(batches_of({at(folder.path(""), 512), at(folder.path(""), 512)}, complaints, notes) ==
+    CHECK(batches_of({at(folder.path(""), 512), at(folder.path(""), 512)}, flux_images, complaints, notes) ==
           Batches{{512, 512, 1, 1}, {576, 448, 1, 1}});
     dataset.square_crop = true;
-    CHECK(batches_of({dataset}, complaints, notes) == Batches{{1024, 1024, 1, 2}});
+    CHECK(batches_of({dataset}, flux_images, complaints, notes) == Batches{{1024, 1024, 1, 2}});
     dataset.square_crop = false;
     dataset.scale = 0.25;
     dataset.batch_size = 1;
-    CHECK(batches_of({dataset}, complaints, notes) == Batches{{256, 256, 1, 1}, {1024, 736, 1, 1}, {192, 160, 1, 1}});
+    CHECK(batches_of({dataset}, flux_images, complaints, notes) ==
+          Batches{{256, 256, 1, 1}, {1024, 736, 1, 1}, {192, 160, 1, 1}});
 }
 
 TEST_CASE("ai-toolkit: a folder that is not there is taken for its heaviest bucket, and a note says so") {
     Diagnostics complaints, notes;
-    CHECK(batches_of({at("/no/such/folder", 1024), at("/no/such/folder", 632)}, complaints, notes) ==
+    CHECK(batches_of({at("/no/such/folder", 1024), at("/no/such/folder", 632)}, flux_images, complaints, notes) ==
           Batches{{1024, 1024, 1, 1}, {832, 480, 1, 1}});
     CHECK(complaints.empty());
     REQUIRE(notes.size() == 2);
@@ -72,19 +77,19 @@ TEST_CASE("ai-toolkit: a folder without a readable image is an error, an unreada
     const io::TemporaryFolder folder;
     folder.write("a.png", "no image");
     Diagnostics complaints, notes;
-    CHECK(batches_of({at(folder.path(""), 512)}, complaints, notes).empty());
+    CHECK(batches_of({at(folder.path(""), 512)}, flux_images, complaints, notes).empty());
     REQUIRE(complaints.size() == 1);
     CHECK(complaints[0].problem == Problem::no_data);
     complaints.clear();
     notes.clear();
     folder.write("b.png", io::png(512, 512));
-    CHECK(batches_of({at(folder.path(""), 512)}, complaints, notes) == Batches{{512, 512, 1, 1}});
+    CHECK(batches_of({at(folder.path(""), 512)}, flux_images, complaints, notes) == Batches{{512, 512, 1, 1}});
     CHECK(complaints.empty());
     REQUIRE(notes.size() == 1);
     CHECK(notes[0].severity == Severity::warning);
     DatasetConfig crop = at("/no/such/folder", 1000);
     crop.square_crop = true;
-    static_cast<void>(batches_of({crop}, complaints, notes));
+    static_cast<void>(batches_of({crop}, flux_images, complaints, notes));
     REQUIRE(complaints.size() == 1);
     CHECK(complaints[0].problem == Problem::out_of_range);
     CHECK(complaints[0].nearest == "1008");
@@ -96,7 +101,7 @@ TEST_CASE("ai-toolkit: of many missing folders some are named and the rest count
     std::vector<DatasetConfig> datasets;
     for (std::int64_t i = 0; i < 40; ++i) datasets.push_back(at("/no/such/folder/" + std::to_string(i), 512));
     Diagnostics complaints, notes;
-    CHECK(batches_of(datasets, complaints, notes) == Batches{{512, 512, 1, 1}});
+    CHECK(batches_of(datasets, flux_images, complaints, notes) == Batches{{512, 512, 1, 1}});
     REQUIRE(notes.size() == 33);
     CHECK(notes.back().text.starts_with("8 more datasets"));
     datasets = {at("a", 512), at("b", 512), at("a", 512), at("a", 768)};

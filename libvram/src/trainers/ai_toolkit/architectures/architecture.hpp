@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "vram/job/job.hpp"
+
+namespace vram::profile {
+class Catalogue;
+struct ModelProfile;
+}  // namespace vram::profile
+namespace vram::shadow {
+class Run;
+}
+
+namespace vram::trainers::ai_toolkit {
+
+class Pipeline;
+
+/// What the trainer calls an architecture: a file in this folder and a line in architectures.def. What a config may say
+/// of it stands here; how it loads, encodes, predicts and samples is its Pipeline.
+struct Architecture {
+    std::span<const std::string_view> names;  // of `model.arch`, before any colon
+    std::string_view title;                   // in complaints: "FLUX"
+    std::string_view models;                  // those that are played: "FLUX.1 and Flex.1"
+    std::string_view vae;                     // profile ids
+    std::span<const std::string_view> text_encoders;
+    std::int64_t text_tokens = 0;   // that prompts are padded to
+    std::int64_t bucket_step = 0;   // get_bucket_divisibility: both sides of a bucket are multiples
+    std::int64_t divisible_by = 1;  // what the net can take
+
+    /// Whether this recipe plays the model.
+    bool (*plays)(const profile::ModelProfile& profile) = nullptr;
+    /// The profile that a repository or path without a profile is taken for by its name, in lower case; empty: the name
+    /// says nothing.
+    std::string_view (*taken_for)(std::string_view arch, std::string_view name) = nullptr;
+    std::unique_ptr<Pipeline> (*make)(const job::Job& job, const profile::Catalogue& catalogue,
+                                      shadow::Run& run) = nullptr;
+};
+
+#define VRAM_ARCHITECTURE(name)             \
+    namespace name {                        \
+    extern const Architecture architecture; \
+    }
+#include "trainers/ai_toolkit/architectures/architectures.def"
+#undef VRAM_ARCHITECTURE
+
+[[nodiscard]] std::span<const Architecture* const> architectures();
+/// Null where none has this name, or plays this model.
+[[nodiscard]] const Architecture* architecture_named(std::string_view arch);
+[[nodiscard]] const Architecture* architecture_of(const profile::ModelProfile& profile);
+
+}  // namespace vram::trainers::ai_toolkit
