@@ -397,22 +397,26 @@ def _cogvideox(**changes):
     config = dict(num_attention_heads=48, attention_head_dim=64, in_channels=16, out_channels=16, num_layers=42,
                   text_embed_dim=4096, time_embed_dim=512, use_rotary_positional_embeddings=True) | changes
 
-    def latents(case, config):
+    def latents(case, config, channels):
         frames, height, width = _latents(case)
-        return case["batch"], frames, config["in_channels"], height, width
+        patch = config.get("patch_size_t") or 1
+        return case["batch"], -(-frames // patch) * patch, config[channels], height, width  # as the pipelines fill up
 
     def inputs(case, config):
-        batch, frames, _, height, width = latents(case, config)
-        rotary = ((frames * (height // 2) * (width // 2), config["attention_head_dim"]), torch.float32)
-        inputs = {"hidden_states": (latents(case, config), None),
+        batch, frames, _, height, width = latents(case, config, "in_channels")
+        patches = frames // (config.get("patch_size_t") or 1) * (height // 2) * (width // 2)
+        rotary = ((patches, config["attention_head_dim"]), torch.float32)
+        inputs = {"hidden_states": (latents(case, config, "in_channels"), None),
                   "encoder_hidden_states": ((batch, case["text_tokens"], config["text_embed_dim"]), None),
                   "timestep": ((batch,), torch.int64)}
+        if config.get("ofs_embed_dim"):
+            inputs["ofs"] = ((1,), None)
         if config["use_rotary_positional_embeddings"]:
             inputs |= {"image_rotary_emb.0": rotary, "image_rotary_emb.1": rotary}
         return inputs
 
     return Model("diffusers", "CogVideoXTransformer3DModel", config, inputs,
-                 lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
+                 lambda case, config: [latents(case, config, "out_channels")], {"blocks": "num_layers"})
 
 
 def _ltx_grid(case):
@@ -522,6 +526,9 @@ MODELS = {
     "framepack": _framepack(),
     "cogvideox_2b": _cogvideox(num_attention_heads=30, num_layers=30, use_rotary_positional_embeddings=False),
     "cogvideox_5b": _cogvideox(),
+    "cogvideox_5b_i2v": _cogvideox(in_channels=32, use_learned_positional_embeddings=True),
+    "cogvideox15_5b": _cogvideox(patch_size_t=2),
+    "cogvideox15_5b_i2v": _cogvideox(patch_size_t=2, in_channels=32, ofs_embed_dim=512),
     "ltxv_2b": _ltxv(),
     "ltxv_13b": _ltxv(attention_head_dim=128, cross_attention_dim=4096, num_layers=48),
     "ltx2_19b": _ltx2(),

@@ -1,5 +1,6 @@
 // Mirrors CogVideoXTransformer3DModel (diffusers 0.42.1, models/transformers/cogvideox_transformer_3d.py;
-// CogVideoXPatchEmbed of models/embeddings.py): CogVideoX 2B and 5B.
+// CogVideoXPatchEmbed of models/embeddings.py): CogVideoX 2B, 5B and 1.5, from text and from a picture.
+#include <algorithm>
 #include <deque>
 
 #include "models/embeddings.hpp"
@@ -193,14 +194,21 @@ class CogVideoXTransformer3DModel : public Model {
           dim_(config.integer("num_attention_heads") * head_dim_),
           text_embed_dim_(config.integer("text_embed_dim")),
           patch_size_(config.integer("patch_size")),
+          patch_size_t_(config.integer("patch_size_t", 0)),
           temporal_(config.integer("temporal_compression_ratio")),
-          rotary_(config.boolean("use_rotary_positional_embeddings")) {
+          ofs_embed_dim_(config.integer("ofs_embed_dim", 0)),
+          rotary_(config.boolean("use_rotary_positional_embeddings")),
+          adds_positions_(!rotary_ || config.boolean("use_learned_positional_embeddings", false)) {
         const Sizes sizes{dim_, config.integer("num_attention_heads"), head_dim_, config.integer("time_embed_dim"),
                           config.boolean("attention_bias", true)};
         const Builder embed = builder["patch_embed"];
-        proj = embed.conv2d("proj", in_channels_, dim_, patch_size_, patch_size_);
+        const std::int64_t patch = patch_size_ * patch_size_ * std::max<std::int64_t>(patch_size_t_, 1);
+        if (patch_size_t_ == 0)
+            proj = embed.conv2d("proj", in_channels_, dim_, patch_size_, patch_size_);
+        else
+            linear_proj = embed.linear("proj", in_channels_ * patch, dim_);
         text_proj = embed.linear("text_proj", text_embed_dim_, dim_);
-        if (!rotary_) {
+        if (adds_positions_) {
             sample_height_ = config.integer("sample_height");
             sample_width_ = config.integer("sample_width");
             sample_frames_ = config.integer("sample_frames");
@@ -210,6 +218,8 @@ class CogVideoXTransformer3DModel : public Model {
                 Dtype::f64);
         }
         time_embedding = TimestepEmbedding(builder["time_embedding"], dim_, sizes.time_embed_dim);
+        if (ofs_embed_dim_ > 0)
+            ofs_embedding = TimestepEmbedding(builder["ofs_embedding"], ofs_embed_dim_, ofs_embed_dim_);
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
             blocks.emplace_back(builder["transformer_blocks"][i], sizes);
         // Nobody reads the text that the last block returns, so part of its graph dies with the forward: it is played,
@@ -218,18 +228,20 @@ class CogVideoXTransformer3DModel : public Model {
         norm_final = builder.layer_norm("norm_final", dim_);
         norm_out_linear = builder["norm_out"].linear("linear", sizes.time_embed_dim, 2 * dim_);
         norm_out_norm = builder["norm_out"].layer_norm("norm", dim_);
-        proj_out = builder.linear("proj_out", dim_, patch_size_ * patch_size_ * out_channels_);
+        proj_out = builder.linear("proj_out", dim_, patch * out_channels_);
     }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         // Positions that are added count on the whole length of the text.
-        const std::int64_t text = rotary_ ? request.text_tokens : max_text_seq_length_;
+        const std::int64_t text = adds_positions_ ? max_text_seq_length_ : request.text_tokens;
         const Dims sample = latents(request, in_channels_);
         std::vector<Value> out{{"hidden_states", sample, request.dtype},
                                {"encoder_hidden_states", {request.batch, text, text_embed_dim_}, request.dtype},
                                {"timestep", {request.batch}, Dtype::i64}};
+        if (ofs_embed_dim_ > 0) out.push_back({"ofs", {1}, request.dtype});
         if (rotary_) {
-            const Dims table{sample[1] * (sample[3] / patch_size_) * (sample[4] / patch_size_), head_dim_};
+            const std::int64_t frames = sample[1] / std::max<std::int64_t>(patch_size_t_, 1);
+            const Dims table{frames * (sample[3] / patch_size_) * (sample[4] / patch_size_), head_dim_};
             out.push_back({"image_rotary_emb.0", table, Dtype::f32});
             out.push_back({"image_rotary_emb.1", table, Dtype::f32});
         }
@@ -248,7 +260,14 @@ class CogVideoXTransformer3DModel : public Model {
         // 1. Time embedding
         Tensor t_emb = timestep_embedding(args[2], dim_, true);
         t_emb = to(t_emb, hidden_states.dtype());
-        const Tensor emb = time_embedding(t_emb);
+        Tensor emb = time_embedding(t_emb);
+        Tensor ofs_emb;
+        if (ofs_embed_dim_ > 0) {
+            ofs_emb = timestep_embedding(args[3], ofs_embed_dim_, true);
+            ofs_emb = to(ofs_emb, hidden_states.dtype());
+            ofs_emb = ofs_embedding(ofs_emb);
+            emb = add(emb, ofs_emb);
+        }
 
         // 2. Patch embedding
         hidden_states = patch_embed(encoder_hidden_states, hidden_states);
@@ -260,10 +279,8 @@ class CogVideoXTransformer3DModel : public Model {
         const Caller call(hidden_states.run(), gradient_checkpointing);
         for (const CogVideoXBlock& block : blocks) {
             Tensors inputs{hidden_states, encoder_hidden_states, emb};
-            if (rotary_) {
-                inputs.push_back(args[3]);
-                inputs.push_back(args[4]);
-            }
+            if (rotary_) inputs.push_back(args[args.size() - 2]);
+            if (rotary_) inputs.push_back(args[args.size() - 1]);
             const Tensors outputs = call(block, std::move(inputs));
             hidden_states = outputs[0];
             encoder_hidden_states = outputs[1];
@@ -275,7 +292,14 @@ class CogVideoXTransformer3DModel : public Model {
         hidden_states = proj_out(hidden_states);
 
         // 5. Unpatchify
-        const std::int64_t p = patch_size_;
+        const std::int64_t p = patch_size_, p_t = patch_size_t_;
+        if (p_t > 0) {
+            Tensor output =
+                reshape(hidden_states, {batch_size, num_frames / p_t, height / p, width / p, -1, p_t, p, p});
+            output = flatten(permute(output, {0, 1, 5, 4, 2, 6, 3, 7}), 6, 7);
+            output = flatten(output, 4, 5);
+            return {flatten(output, 1, 2)};
+        }
         Tensor output = reshape(hidden_states, {batch_size, num_frames, height / p, width / p, -1, p, p});
         output = flatten(permute(output, {0, 1, 4, 2, 5, 3, 6}), 5, 6);
         output = flatten(output, 3, 4);
@@ -289,8 +313,11 @@ class CogVideoXTransformer3DModel : public Model {
         return checked_add(max_text_seq_length_,
                            checked_mul(checked_mul(height / patch_size_, width / patch_size_), frames));
     }
+    /// The pipelines fill the latent frames up to whole patches.
     [[nodiscard]] Dims latents(const Request& request, std::int64_t channels) const {
-        return {request.batch, latent_frames(request.frames), channels, request.height / 8, request.width / 8};
+        std::int64_t frames = latent_frames(request.frames);
+        if (patch_size_t_ > 0) frames = (frames + patch_size_t_ - 1) / patch_size_t_ * patch_size_t_;
+        return {request.batch, frames, channels, request.height / 8, request.width / 8};
     }
 
     // CogVideoXPatchEmbed
@@ -298,14 +325,25 @@ class CogVideoXTransformer3DModel : public Model {
         const Tensor text_embeds = text_proj(text);
         const std::int64_t batch_size = image.size(0), num_frames = image.size(1), height = image.size(3),
                            width = image.size(4);
-        Tensor image_embeds = reshape(image, {-1, image.size(2), height, width});
-        image_embeds = proj(image_embeds);
-        image_embeds = view(image_embeds,
-                            {batch_size, num_frames, image_embeds.size(1), image_embeds.size(2), image_embeds.size(3)});
-        image_embeds = transpose(flatten(image_embeds, 3, 4), 2, 3);
-        image_embeds = flatten(image_embeds, 1, 2);
+        Tensor image_embeds = image;
+        if (patch_size_t_ == 0) {
+            image_embeds = reshape(image_embeds, {-1, image.size(2), height, width});
+            image_embeds = proj(image_embeds);
+            image_embeds = view(image_embeds, {batch_size, num_frames, image_embeds.size(1), image_embeds.size(2),
+                                               image_embeds.size(3)});
+            image_embeds = transpose(flatten(image_embeds, 3, 4), 2, 3);
+            image_embeds = flatten(image_embeds, 1, 2);
+        } else {
+            const std::int64_t p = patch_size_, p_t = patch_size_t_;
+            image_embeds = permute(image_embeds, {0, 1, 3, 4, 2});
+            image_embeds =
+                reshape(image_embeds, {batch_size, num_frames / p_t, p_t, height / p, p, width / p, p, image.size(2)});
+            image_embeds = flatten(permute(image_embeds, {0, 1, 3, 5, 7, 2, 4, 6}), 4, 7);
+            image_embeds = flatten(image_embeds, 1, 3);
+            image_embeds = linear_proj(image_embeds);
+        }
         Tensor embeds = cat({text_embeds, image_embeds}, 1);
-        if (rotary_) return embeds;
+        if (!adds_positions_) return embeds;
         Tensor pos;
         if (sample_height_ != height || sample_width_ != width || sample_frames_ != (num_frames - 1) * temporal_ + 1) {
             Run& run = embeds.run();
@@ -331,13 +369,14 @@ class CogVideoXTransformer3DModel : public Model {
         return add(std::move(out), shift);
     }
 
-    std::int64_t in_channels_, out_channels_, head_dim_, dim_, text_embed_dim_, patch_size_, temporal_;
-    bool rotary_;
+    std::int64_t in_channels_, out_channels_, head_dim_, dim_, text_embed_dim_, patch_size_, patch_size_t_, temporal_,
+        ofs_embed_dim_;
+    bool rotary_, adds_positions_;
     std::int64_t sample_height_ = 0, sample_width_ = 0, sample_frames_ = 0, max_text_seq_length_ = 0;
     nn::Conv proj;
-    Linear text_proj;
+    Linear linear_proj, text_proj;
     Parameter* pos_embedding = nullptr;
-    TimestepEmbedding time_embedding;
+    TimestepEmbedding time_embedding, ofs_embedding;
     std::deque<CogVideoXBlock> blocks;
     LayerNorm norm_final;
     Linear norm_out_linear;

@@ -69,6 +69,7 @@ class Reader {
                 check_side("data.resolution", width);
             else
                 check_sides("data.resolution", width, height);
+            check_fixed("data.resolution", width, height);
             return {width, height, frames, batch_size};
         }
         if (profile_ == nullptr || data_.has("resolution")) return {0, 0, frames, batch_size};
@@ -85,6 +86,7 @@ class Reader {
             const std::string path = "data.buckets[" + std::to_string(i) + "]";
             const Batch batch{size[0], size[1], size.size() == 3 ? size[2] : frames, batch_size};
             check_sides(path, batch.width, batch.height);
+            check_fixed(path, batch.width, batch.height);
             if (size.size() == 3) check_frames(path + "[2]", batch.frames);
             if (std::find(out.begin(), out.end(), batch) == out.end())
                 out.push_back(batch);
@@ -119,6 +121,14 @@ class Reader {
         complain(path, value,
                  path + " must be divisible by " + std::to_string(profile_->divisible_by) + " for " + profile_->id,
                  std::to_string(nearest_multiple(value, profile_->divisible_by)));
+    }
+    void check_fixed(const std::string& path, std::int64_t width, std::int64_t height) {
+        if (profile_ == nullptr || !profile_->fixed_resolution) return;
+        const profile::Defaults& own = profile_->defaults;
+        if (width == own.width && height == own.height) return;
+        std::string only = "[";
+        only.append(std::to_string(own.width)).append(", ").append(std::to_string(own.height)).append("]");
+        complain(path, width, path + " must be " + only + " for " + profile_->id, only);
     }
     void check_frames(const std::string& path, std::int64_t value) {
         if (value < frames_range.min || value > frames_range.max) {
