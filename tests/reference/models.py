@@ -393,6 +393,34 @@ def _framepack(**changes):
     return dataclasses.replace(plain, cls="HunyuanVideoFramepackTransformer3DModel", inputs=inputs, values=values)
 
 
+@contextlib.contextmanager
+def _true_in_masks(true_in):
+    """Masks that a forward picks tokens by: `true_in` says how many a mask keeps, `~mask` keeps the others."""
+    from torch._subclasses import fake_impls
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    table, nonzero = fake_impls.op_implementations_dict, torch.ops.aten.nonzero.default
+    plain = table[nonzero]
+
+    def inverted(mask):
+        out = torch.bitwise_not(mask)
+        out.keeps_the_others = True
+        return out
+
+    def positions(fake_mode, func, mask):
+        count = true_in(mask)
+        if getattr(mask, "keeps_the_others", False):
+            count = mask.numel() - count
+        return mask.new_empty((count, 1), dtype=torch.int64)
+
+    table[nonzero], FakeTensor.__invert__ = positions, inverted
+    try:
+        yield
+    finally:
+        table[nonzero] = plain
+        del FakeTensor.__invert__
+
+
 def _cogvideox(**changes):
     config = dict(num_attention_heads=48, attention_head_dim=64, in_channels=16, out_channels=16, num_layers=42,
                   text_embed_dim=4096, time_embed_dim=512, use_rotary_positional_embeddings=True) | changes
@@ -417,6 +445,23 @@ def _cogvideox(**changes):
 
     return Model("diffusers", "CogVideoXTransformer3DModel", config, inputs,
                  lambda case, config: [latents(case, config, "out_channels")], {"blocks": "num_layers"})
+
+
+def _mochi(**changes):
+    config = dict(num_layers=48) | changes
+
+    def latents(case):
+        return case["batch"], 12, *_latents(case, temporal=6)
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        return {"hidden_states": (latents(case), None),
+                "encoder_hidden_states": ((batch, text, 4096), None),
+                "timestep": ((batch,), torch.int64),
+                "encoder_attention_mask": ((batch, text), torch.bool)}
+
+    return Model("diffusers", "MochiTransformer3DModel", config, inputs, lambda case, config: [latents(case)],
+                 {"blocks": "num_layers"}, values=lambda case: _true_in_masks(torch.Tensor.numel))
 
 
 def _ltx_grid(case):
@@ -529,6 +574,7 @@ MODELS = {
     "cogvideox_5b_i2v": _cogvideox(in_channels=32, use_learned_positional_embeddings=True),
     "cogvideox15_5b": _cogvideox(patch_size_t=2),
     "cogvideox15_5b_i2v": _cogvideox(patch_size_t=2, in_channels=32, ofs_embed_dim=512),
+    "mochi1": _mochi(),
     "ltxv_2b": _ltxv(),
     "ltxv_13b": _ltxv(attention_head_dim=128, cross_attention_dim=4096, num_layers=48),
     "ltx2_19b": _ltx2(),
@@ -602,6 +648,7 @@ VAES = {
                               up_block_types=("CogVideoXUpBlock3D",) * 4,
                               block_out_channels=(128, 256, 256, 512), latent_channels=16, layers_per_block=3),
                          16, temporal=_every(4)),
+    "vae_mochi": Vae("AutoencoderKLMochi", {}, 12, temporal=_every(6)),
     "vae_dc_sana": Vae("AutoencoderDC",
                        dict(in_channels=3, latent_channels=32, attention_head_dim=32,
                             encoder_block_types=("ResBlock",) * 3 + ("EfficientViTBlock",) * 3,

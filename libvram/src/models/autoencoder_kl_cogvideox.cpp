@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "models/families.hpp"
+#include "models/safe_conv3d.hpp"
 #include "models/vae.hpp"
 
 namespace vram::models::autoencoder_kl_cogvideox {
@@ -40,43 +41,13 @@ class ConvCache {
     std::vector<Tensor> kept_;
 };
 
-/// CogVideoXSafeConv3d: inputs beyond 2 GiB of half precision go through in chunks of frames.
-class SafeConv3d {
-  public:
-    SafeConv3d(const Builder& builder, std::string_view name, std::int64_t in, std::int64_t out, std::int64_t kernel,
-               const Dims& padding)
-        : kernel_size_(kernel), conv(builder.conv(name, in, out, {kernel, kernel, kernel}, {1, 1, 1}, padding)) {}
-
-    [[nodiscard]] Tensor operator()(Tensor input_in) const {
-        const Tensor input = std::move(input_in);
-        constexpr std::int64_t most = std::int64_t{1} << 30;  // elements
-        if (input.numel() <= most) return conv(input);
-        std::vector<Tensor> input_chunks;
-        for (const Tensor& part : chunk(input, input.numel() / most + 1, 2)) input_chunks.push_back(part);
-        if (kernel_size_ > 1) {
-            std::vector<Tensor> longer{input_chunks[0]};
-            for (std::size_t i = 1; i < input_chunks.size(); ++i) {
-                const Tensor& before = input_chunks[i - 1];
-                longer.push_back(cat({slice(before, 2, 1 - kernel_size_, before.size(2)), input_chunks[i]}, 2));
-            }
-            input_chunks = std::move(longer);
-        }
-        std::vector<Tensor> output_chunks;
-        for (const Tensor& input_chunk : input_chunks) output_chunks.push_back(conv(input_chunk));
-        return cat(output_chunks, 2);
-    }
-
-  private:
-    std::int64_t kernel_size_;
-    nn::Conv conv;
-};
-
 /// CogVideoXCausalConv3d.
 class CausalConv3d {
   public:
     CausalConv3d(const Builder& builder, std::string_view name, std::int64_t in, std::int64_t out, std::int64_t kernel)
         : time_kernel_size_(kernel),
-          conv(builder[name], "conv", in, out, kernel, {0, (kernel - 1) / 2, (kernel - 1) / 2}) {}
+          conv(builder[name], "conv", in, out, {kernel, kernel, kernel}, {1, 1, 1},
+               {0, (kernel - 1) / 2, (kernel - 1) / 2}) {}
 
     [[nodiscard]] Tensor operator()(Tensor inputs_in, ConvCache& conv_cache) const {
         const Tensor held = std::move(inputs_in);
@@ -155,7 +126,8 @@ class ResnetBlock3D {
           norm2(builder, "norm2", out, zq_channels, groups),
           conv1(builder, "conv1", in, out, 3),
           conv2(builder, "conv2", out, out, 3) {
-        if (in != out) conv_shortcut.emplace(builder, "conv_shortcut", in, out, 1, Dims{0, 0, 0});
+        if (in != out)
+            conv_shortcut.emplace(builder, "conv_shortcut", in, out, Dims{1, 1, 1}, Dims{1, 1, 1}, Dims{0, 0, 0});
     }
 
     [[nodiscard]] Tensor operator()(Tensor inputs_in, const Tensor& zq, ConvCache& conv_cache) const {

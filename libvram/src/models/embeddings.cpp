@@ -119,16 +119,23 @@ Tensor TextProjection::operator()(Tensor caption) const {
     return hidden_states;
 }
 
+namespace {
+// Half of what the first linear gives is the other half's gate.
+bool gated(FeedForward::Activation activation) {
+    return activation == FeedForward::Activation::geglu || activation == FeedForward::Activation::swiglu;
+}
+}  // namespace
+
 FeedForward::FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation,
-                         std::int64_t out_size)
-    : proj(builder["net"]["0"].linear("proj", size, activation == Activation::geglu ? 2 * inner : inner)),
-      out(builder["net"].linear("2", inner, out_size == 0 ? size : out_size)),
+                         std::int64_t out_size, bool bias)
+    : proj(builder["net"]["0"].linear("proj", size, gated(activation) ? 2 * inner : inner, bias)),
+      out(builder["net"].linear("2", inner, out_size == 0 ? size : out_size, bias)),
       activation_(activation) {}
 
 Tensor FeedForward::operator()(Tensor hidden_states_in) const {
     Tensor hidden_states = std::move(hidden_states_in);
     const Tensor held = hidden_states;
-    if (activation_ != Activation::geglu) {
+    if (!gated(activation_)) {
         Tensor inner = proj(hidden_states);
         inner = activation_ == Activation::gelu ? gelu(inner) : silu(inner);
         hidden_states = std::move(inner);
@@ -139,7 +146,7 @@ Tensor FeedForward::operator()(Tensor hidden_states_in) const {
         inner = halves[0];
         gate = halves[1];
         halves.clear();
-        hidden_states = mul(inner, gelu(gate));
+        hidden_states = mul(inner, activation_ == Activation::geglu ? gelu(gate) : silu(gate));
     }
     return out(hidden_states);
 }

@@ -61,10 +61,11 @@ class TextProjection {
 /// FeedForward of diffusers' attention.py: an activation's projection, then a linear.
 class FeedForward {
   public:
-    enum class Activation : std::uint8_t { gelu, geglu, linear_silu };
+    enum class Activation : std::uint8_t { gelu, geglu, swiglu, linear_silu };
     FeedForward() = default;
     FeedForward(const nn::Builder& builder, std::int64_t size, std::int64_t inner, Activation activation,
-                std::int64_t out_size = 0);  ///< 0: as `size`
+                std::int64_t out_size = 0,  ///< 0: as `size`
+                bool bias = true);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
 
   private:
