@@ -421,6 +421,41 @@ def _true_in_masks(true_in):
         del FakeTensor.__invert__
 
 
+def _hunyuan_video15(task_type):
+    config = dict(num_layers=54, task_type=task_type)
+    glyph_tokens, image_tokens = 256, 729  # of ByT5 and SigLIP, always that many
+
+    def latents(case, channels):
+        return case["batch"], channels, *_latents(case, spatial=16)
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        return {"hidden_states": (latents(case, 65), None),
+                "timestep": ((batch,), None),
+                "encoder_hidden_states": ((batch, text, 3584), None),
+                "encoder_attention_mask": ((batch, text), None),
+                "encoder_hidden_states_2": ((batch, glyph_tokens, 1472), None),
+                "encoder_attention_mask_2": ((batch, glyph_tokens), None),
+                "image_embeds": ((batch, image_tokens, 1152), None)}
+
+    @contextlib.contextmanager
+    def values(case):
+        """Captions fill their tokens. Without a picture its tokens are zeros, which the forward looks for."""
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        is_t2v, plain = task_type == "t2v", FakeTensor.__bool__
+        FakeTensor.__bool__ = lambda tensor: is_t2v
+        try:
+            with _true_in_masks(lambda mask: 0 if is_t2v and mask.numel() == image_tokens else mask.numel()):
+                yield
+        finally:
+            FakeTensor.__bool__ = plain
+
+    return Model("diffusers", "HunyuanVideo15Transformer3DModel", config, inputs,
+                 lambda case, config: [latents(case, 32)],
+                 {"blocks": "num_layers", "refiners": "num_refiner_layers"}, values=values)
+
+
 def _cogvideox(**changes):
     config = dict(num_attention_heads=48, attention_head_dim=64, in_channels=16, out_channels=16, num_layers=42,
                   text_embed_dim=4096, time_embed_dim=512, use_rotary_positional_embeddings=True) | changes
@@ -569,6 +604,8 @@ MODELS = {
                                              image_condition_type="latent_concat"),
     "hunyuan_video_i2v": _hunyuan_video(image_condition_type="token_replace"),
     "framepack": _framepack(),
+    "hunyuan_video15": _hunyuan_video15("t2v"),
+    "hunyuan_video15_i2v": _hunyuan_video15("i2v"),
     "cogvideox_2b": _cogvideox(num_attention_heads=30, num_layers=30, use_rotary_positional_embeddings=False),
     "cogvideox_5b": _cogvideox(),
     "cogvideox_5b_i2v": _cogvideox(in_channels=32, use_learned_positional_embeddings=True),

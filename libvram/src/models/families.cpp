@@ -24,6 +24,7 @@ std::span<const Family> families() {
         Family{"flux", flux::build},
         Family{"flux2", flux2::build},
         Family{"hunyuan_video", hunyuan_video::build},
+        Family{"hunyuan_video15", hunyuan_video15::build},
         Family{"hunyuan_video_framepack", hunyuan_video_framepack::build},
         Family{"ltx", ltx::build},
         Family{"ltx2", ltx2::build},

@@ -6,11 +6,8 @@
 #include <deque>
 #include <optional>
 
-#include "models/attention.hpp"
-#include "models/embeddings.hpp"
 #include "models/families.hpp"
-#include "models/normalization.hpp"
-#include "models/transformer_2d.hpp"
+#include "models/hunyuan_blocks.hpp"
 
 namespace vram::models {
 namespace {
@@ -21,204 +18,10 @@ using nn::Linear;
 using nn::Tensor;
 using nn::Tensors;
 
-struct Sizes {
-    std::int64_t dim, heads, head_dim, mlp_dim;
-};
-
-class HunyuanVideoAttention {
-  public:
-    HunyuanVideoAttention(const Builder& builder, const Sizes& sizes, bool joint)
-        : heads_(sizes.heads),
-          joint_(joint),
-          norm_q(builder["norm_q"], sizes.head_dim),
-          norm_k(builder["norm_k"], sizes.head_dim),
-          to_q(builder.linear("to_q", sizes.dim, sizes.dim)),
-          to_k(builder.linear("to_k", sizes.dim, sizes.dim)),
-          to_v(builder.linear("to_v", sizes.dim, sizes.dim)) {
-        if (!joint) return;  // pre_only: the block projects the output itself
-        add_k_proj = builder.linear("add_k_proj", sizes.dim, sizes.dim);
-        add_v_proj = builder.linear("add_v_proj", sizes.dim, sizes.dim);
-        add_q_proj = builder.linear("add_q_proj", sizes.dim, sizes.dim);
-        to_out = builder["to_out"].linear("0", sizes.dim, sizes.dim);
-        to_add_out = builder.linear("to_add_out", sizes.dim, sizes.dim);
-        norm_added_q = PlainRmsNorm(builder["norm_added_q"], sizes.head_dim);
-        norm_added_k = PlainRmsNorm(builder["norm_added_k"], sizes.head_dim);
-    }
-
-    /// HunyuanVideoAttnProcessor2_0: {hidden_states, encoder_hidden_states}, the video's tokens and the text's.
-    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& attention_mask,
-                       const Tensor& cos, const Tensor& sin) const {
-        const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
-        Tensor hidden_states = held;
-        const Tensor& encoder_hidden_states = held_encoder;
-        const std::int64_t text = encoder_hidden_states.size(1);
-        if (!joint_) hidden_states = cat({hidden_states, encoder_hidden_states}, 1);
-
-        // 1. QKV projections
-        Tensor query = to_q(hidden_states);
-        Tensor key = to_k(hidden_states);
-        Tensor value = to_v(hidden_states);
-        query = unflatten(query, 2, {heads_, -1});
-        key = unflatten(key, 2, {heads_, -1});
-        value = unflatten(value, 2, {heads_, -1});
-
-        // 2. QK normalization
-        query = norm_q(query);
-        key = norm_k(key);
-
-        // 3. Rotational positional embeddings applied to latent stream
-        Tensor encoder_query, encoder_key, encoder_value;
-        if (joint_) {
-            query = apply_rotary_emb(query, cos, sin, 1);
-            key = apply_rotary_emb(key, cos, sin, 1);
-
-            // 4. Encoder condition QKV projection and normalization
-            encoder_query = add_q_proj(encoder_hidden_states);
-            encoder_key = add_k_proj(encoder_hidden_states);
-            encoder_value = add_v_proj(encoder_hidden_states);
-            encoder_query = unflatten(encoder_query, 2, {heads_, -1});
-            encoder_key = unflatten(encoder_key, 2, {heads_, -1});
-            encoder_value = unflatten(encoder_value, 2, {heads_, -1});
-            encoder_query = norm_added_q(encoder_query);
-            encoder_key = norm_added_k(encoder_key);
-            query = cat({query, encoder_query}, 1);
-            key = cat({key, encoder_key}, 1);
-            value = cat({value, encoder_value}, 1);
-        } else {
-            query = rotate_video(query, text, cos, sin);
-            key = rotate_video(key, text, cos, sin);
-        }
-
-        // 5. Attention
-        hidden_states = dispatch_attention(query, key, value, attention_mask);
-        hidden_states = flatten(std::move(hidden_states), 2, 3);
-        hidden_states = to(std::move(hidden_states), query.dtype());
-
-        // 6. Output projection
-        const std::int64_t video = hidden_states.size(1) - text;
-        Tensor video_states = slice(hidden_states, 1, 0, video);
-        Tensor text_states = slice(hidden_states, 1, video, video + text);
-        hidden_states = Tensor();
-        if (joint_) {
-            video_states = to_out(video_states);
-            text_states = to_add_out(text_states);
-        }
-        return {video_states, text_states};
-    }
-
-  private:
-    static Tensor rotate_video(const Tensor& x, std::int64_t text, const Tensor& cos, const Tensor& sin) {
-        const std::int64_t video = x.size(1) - text;
-        const Tensor rotated = apply_rotary_emb(slice(x, 1, 0, video), cos, sin, 1);
-        return cat({rotated, slice(x, 1, video, video + text)}, 1);
-    }
-
-    std::int64_t heads_;
-    bool joint_;
-    PlainRmsNorm norm_q, norm_k;
-    Linear to_q, to_k, to_v, add_k_proj, add_v_proj, add_q_proj, to_out, to_add_out;
-    PlainRmsNorm norm_added_q, norm_added_k;
-};
-
-/// args: hidden_states, temb, attention_mask [B, 1, T, T] → hidden_states
-class HunyuanVideoIndividualTokenRefinerBlock : public Block {
-  public:
-    HunyuanVideoIndividualTokenRefinerBlock(const Builder& parent, const Sizes& sizes)
-        : HunyuanVideoIndividualTokenRefinerBlock(parent.block(*this), sizes, 0) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor hidden_states = args[0];
-        const Tensor norm_hidden_states = norm1(hidden_states);
-        const Tensor attn_output = attn(norm_hidden_states, {}, args[2]);
-        const Tensors gates = chunk(norm_out(silu(args[1])), 2, 1);
-        const Tensor gate_msa = unsqueeze(gates[0], 1), gate_mlp = unsqueeze(gates[1], 1);
-        hidden_states = add(hidden_states, mul(attn_output, gate_msa));
-        const Tensor ff_output = ff(norm2(hidden_states));
-        hidden_states = add(hidden_states, mul(ff_output, gate_mlp));
-        return {hidden_states};
-    }
-
-  private:
-    HunyuanVideoIndividualTokenRefinerBlock(const Builder& builder, const Sizes& sizes, int)
-        : norm1(builder.layer_norm("norm1", sizes.dim)),
-          attn(builder["attn"], sizes.dim, sizes.dim, sizes.heads, true),
-          norm2(builder.layer_norm("norm2", sizes.dim)),
-          ff(builder["ff"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::linear_silu),
-          norm_out(builder["norm_out"].linear("linear", sizes.dim, 2 * sizes.dim)) {
-        builder.finish(*this, "HunyuanVideoIndividualTokenRefinerBlock", {sizes.heads});
-    }
-
-    nn::LayerNorm norm1;
-    Attention attn;
-    nn::LayerNorm norm2;
-    FeedForward ff;
-    Linear norm_out;  // HunyuanVideoAdaNorm
-};
-
-/// args: hidden_states, encoder_hidden_states, temb, attention_mask [B, 1, 1, S+T], cos, sin → hidden_states,
-/// encoder_hidden_states
-class HunyuanVideoTransformerBlock : public Block {
-  public:
-    HunyuanVideoTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : HunyuanVideoTransformerBlock(parent.block(*this), sizes, 0) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor hidden_states = args[0], encoder_hidden_states = args[1];
-        const Tensor& temb = args[2];
-        // 1. Input normalization
-        Tensors modulated = norm1(hidden_states, temb);
-        Tensor norm_hidden_states = modulated[0];
-        const Tensor gate_msa = modulated[1], shift_mlp = modulated[2], scale_mlp = modulated[3],
-                     gate_mlp = modulated[4];
-        modulated = norm1_context(encoder_hidden_states, temb);
-        Tensor norm_encoder_hidden_states = modulated[0];
-        const Tensor c_gate_msa = modulated[1], c_shift_mlp = modulated[2], c_scale_mlp = modulated[3],
-                     c_gate_mlp = modulated[4];
-        modulated.clear();
-
-        // 2. Joint attention
-        const Tensors attn_outputs = attn(norm_hidden_states, norm_encoder_hidden_states, args[3], args[4], args[5]);
-
-        // 3. Modulation and residual connection
-        hidden_states = add(hidden_states, mul(attn_outputs[0], unsqueeze(gate_msa, 1)));
-        encoder_hidden_states = add(encoder_hidden_states, mul(attn_outputs[1], unsqueeze(c_gate_msa, 1)));
-        norm_hidden_states = norm2(hidden_states);
-        norm_encoder_hidden_states = norm2_context(encoder_hidden_states);
-        norm_hidden_states = scale_and_shift(norm_hidden_states, scale_mlp, shift_mlp);
-        norm_encoder_hidden_states = scale_and_shift(norm_encoder_hidden_states, c_scale_mlp, c_shift_mlp);
-
-        // 4. Feed-forward
-        const Tensor ff_output = ff(norm_hidden_states);
-        const Tensor context_ff_output = ff_context(norm_encoder_hidden_states);
-        hidden_states = add(hidden_states, mul(unsqueeze(gate_mlp, 1), ff_output));
-        encoder_hidden_states = add(encoder_hidden_states, mul(unsqueeze(c_gate_mlp, 1), context_ff_output));
-        return {hidden_states, encoder_hidden_states};
-    }
-
-  private:
-    HunyuanVideoTransformerBlock(const Builder& builder, const Sizes& sizes, int)
-        : norm1(builder["norm1"], sizes.dim),
-          norm1_context(builder["norm1_context"], sizes.dim),
-          attn(builder["attn"], sizes, true),
-          norm2(builder.layer_norm("norm2", sizes.dim, false)),
-          ff(builder["ff"], sizes.dim, sizes.mlp_dim, FeedForward::Activation::gelu),
-          norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
-          ff_context(builder["ff_context"], sizes.dim, sizes.mlp_dim, FeedForward::Activation::gelu) {
-        builder.finish(*this, "HunyuanVideoTransformerBlock", {sizes.heads, sizes.head_dim});
-    }
-
-    AdaLayerNormZero norm1, norm1_context;
-    HunyuanVideoAttention attn;
-    nn::LayerNorm norm2;
-    FeedForward ff;
-    nn::LayerNorm norm2_context;
-    FeedForward ff_context;
-};
-
-/// args and outputs as in the double block
+/// args and outputs as of hunyuan::TransformerBlock
 class HunyuanVideoSingleTransformerBlock : public Block {
   public:
-    HunyuanVideoSingleTransformerBlock(const Builder& parent, const Sizes& sizes)
+    HunyuanVideoSingleTransformerBlock(const Builder& parent, const hunyuan::Sizes& sizes)
         : HunyuanVideoSingleTransformerBlock(parent.block(*this), sizes, 0) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
@@ -253,7 +56,7 @@ class HunyuanVideoSingleTransformerBlock : public Block {
     }
 
   private:
-    HunyuanVideoSingleTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+    HunyuanVideoSingleTransformerBlock(const Builder& builder, const hunyuan::Sizes& sizes, int)
         : attn(builder["attn"], sizes, false),
           norm(builder["norm"], sizes.dim),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, sizes.mlp_dim)),
@@ -261,7 +64,7 @@ class HunyuanVideoSingleTransformerBlock : public Block {
         builder.finish(*this, "HunyuanVideoSingleTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
-    HunyuanVideoAttention attn;
+    hunyuan::Attention attn;
     AdaLayerNormZeroSingle norm;
     Linear proj_mlp, proj_out;
 };
@@ -301,10 +104,11 @@ class TokenReplaceNorm {
     nn::LayerNorm norm;
 };
 
-/// args: as in the double block, then token_replace_emb and a tensor without elements, [0, tokens of the first frame]
+/// args: as of hunyuan::TransformerBlock, then token_replace_emb and a tensor without elements, [0, tokens of the first
+/// frame]
 class HunyuanVideoTokenReplaceTransformerBlock : public Block {
   public:
-    HunyuanVideoTokenReplaceTransformerBlock(const Builder& parent, const Sizes& sizes)
+    HunyuanVideoTokenReplaceTransformerBlock(const Builder& parent, const hunyuan::Sizes& sizes)
         : HunyuanVideoTokenReplaceTransformerBlock(parent.block(*this), sizes, 0) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
@@ -349,7 +153,7 @@ class HunyuanVideoTokenReplaceTransformerBlock : public Block {
     }
 
   private:
-    HunyuanVideoTokenReplaceTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+    HunyuanVideoTokenReplaceTransformerBlock(const Builder& builder, const hunyuan::Sizes& sizes, int)
         : norm1(builder["norm1"], sizes.dim, 6),
           norm1_context(builder["norm1_context"], sizes.dim),
           attn(builder["attn"], sizes, true),
@@ -371,7 +175,7 @@ class HunyuanVideoTokenReplaceTransformerBlock : public Block {
 
     TokenReplaceNorm norm1;
     AdaLayerNormZero norm1_context;
-    HunyuanVideoAttention attn;
+    hunyuan::Attention attn;
     nn::LayerNorm norm2;
     FeedForward ff;
     nn::LayerNorm norm2_context;
@@ -381,7 +185,7 @@ class HunyuanVideoTokenReplaceTransformerBlock : public Block {
 /// args and outputs as in the double block
 class HunyuanVideoTokenReplaceSingleTransformerBlock : public Block {
   public:
-    HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& parent, const Sizes& sizes)
+    HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& parent, const hunyuan::Sizes& sizes)
         : HunyuanVideoTokenReplaceSingleTransformerBlock(parent.block(*this), sizes, 0) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
@@ -422,7 +226,7 @@ class HunyuanVideoTokenReplaceSingleTransformerBlock : public Block {
     }
 
   private:
-    HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+    HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& builder, const hunyuan::Sizes& sizes, int)
         : attn(builder["attn"], sizes, false),
           norm(builder["norm"], sizes.dim, 3),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, sizes.mlp_dim)),
@@ -430,7 +234,7 @@ class HunyuanVideoTokenReplaceSingleTransformerBlock : public Block {
         builder.finish(*this, "HunyuanVideoTokenReplaceSingleTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
-    HunyuanVideoAttention attn;
+    hunyuan::Attention attn;
     TokenReplaceNorm norm;
     Linear proj_mlp, proj_out;
 };
@@ -513,7 +317,7 @@ class HunyuanVideoTransformer3DModel : public Model {
                                                hidden_states.size(4) / p};
 
         // 1. RoPE
-        const Tensors image_rotary_emb = rope(run, grid);
+        const Tensors image_rotary_emb = hunyuan::rotary_pos_embed(run, grid, rope_axes_dim_);
 
         // 2. Conditional embeddings
         Tensor token_replace_emb;  // [B, D], where the first frame is a picture's
@@ -554,12 +358,7 @@ class HunyuanVideoTransformer3DModel : public Model {
         // 5. Output projection
         hidden_states = norm_out(hidden_states, temb);
         hidden_states = proj_out(hidden_states);
-        hidden_states = reshape(hidden_states, {batch_size, grid[0], grid[1], grid[2], -1, p_t, p, p});
-        hidden_states = permute(hidden_states, {0, 4, 1, 5, 2, 6, 3, 7});
-        Tensor output = flatten(hidden_states, 6, 7);
-        output = flatten(std::move(output), 4, 5);
-        output = flatten(std::move(output), 2, 3);
-        return {output};
+        return {hunyuan::unpatchify(std::move(hidden_states), grid, p_t, p)};
     }
 
   protected:
@@ -575,21 +374,16 @@ class HunyuanVideoTransformer3DModel : public Model {
           rope_axes_dim_(config.integers("rope_axes_dim")) {
         const std::int64_t heads = config.integer("num_attention_heads"),
                            head_dim = config.integer("attention_head_dim"), dim = heads * head_dim;
-        const Sizes sizes{dim, heads, head_dim,
-                          static_cast<std::int64_t>(static_cast<double>(dim) * config.number("mlp_ratio"))};
+        const hunyuan::Sizes sizes{dim, heads, head_dim,
+                                   static_cast<std::int64_t>(static_cast<double>(dim) * config.number("mlp_ratio"))};
         const Dims patch{patch_size_t_, patch_size_, patch_size_};
         x_embedder = builder["x_embedder"].conv("proj", in_channels_, dim, patch, patch, {0, 0, 0});
 
         if (config.boolean("has_clean_x_embedder", false))
             clean_x_embedder.emplace(builder["clean_x_embedder"], in_channels_, dim);
 
-        const Builder refiner = builder["context_embedder"];
-        refiner_timestep_embedder = TimestepEmbedding(refiner["time_text_embed"]["timestep_embedder"], 256, dim);
-        refiner_text_embedder = TextProjection(refiner["time_text_embed"]["text_embedder"], text_embed_dim_, dim,
-                                               TextProjection::Activation::silu);
-        refiner_proj_in = refiner.linear("proj_in", text_embed_dim_, dim);
-        for (std::int64_t i = 0; i < config.integer("num_refiner_layers"); ++i)
-            refiner_blocks.emplace_back(refiner["token_refiner"]["refiner_blocks"][i], sizes);
+        context_embedder = hunyuan::TokenRefiner(builder["context_embedder"], text_embed_dim_, sizes,
+                                                 config.integer("num_refiner_layers"));
 
         if (config.boolean("has_image_proj", false))
             image_projection.emplace(builder["image_projection"], config.integer("image_proj_dim"), dim);
@@ -607,7 +401,7 @@ class HunyuanVideoTransformer3DModel : public Model {
             add_blocks<HunyuanVideoTokenReplaceSingleTransformerBlock>(single_transformer_blocks, single_list,
                                                                        single_layers, sizes);
         } else {
-            add_blocks<HunyuanVideoTransformerBlock>(transformer_blocks, double_list, layers, sizes);
+            add_blocks<hunyuan::TransformerBlock>(transformer_blocks, double_list, layers, sizes);
             add_blocks<HunyuanVideoSingleTransformerBlock>(single_transformer_blocks, single_list, single_layers,
                                                            sizes);
         }
@@ -617,33 +411,12 @@ class HunyuanVideoTransformer3DModel : public Model {
 
     template <typename Kind>
     static void add_blocks(std::vector<std::unique_ptr<Block>>& list, const Builder& builder, std::int64_t count,
-                           const Sizes& sizes) {
+                           const hunyuan::Sizes& sizes) {
         for (std::int64_t i = 0; i < count; ++i) list.push_back(std::make_unique<Kind>(builder[i], sizes));
     }
 
     [[nodiscard]] static Dims latents(const Request& request, std::int64_t channels) {
         return {request.batch, channels, (request.frames - 1) / 4 + 1, request.height / 8, request.width / 8};
-    }
-
-    // HunyuanVideoRotaryPosEmbed: cos, sin [S, head_dim]
-    [[nodiscard]] Tensors rope(Run& run, const std::array<std::int64_t, 3>& sizes) const {
-        const auto [f, h, w] = sizes;
-        const Tensors axes_grids{arange(run, f, Dtype::f32), arange(run, h, Dtype::f32), arange(run, w, Dtype::f32)};
-        const std::array<Tensor, 3> mesh{expand(view(axes_grids[0], {f, 1, 1}), {f, h, w}),
-                                         expand(view(axes_grids[1], {1, h, 1}), {f, h, w}),
-                                         expand(view(axes_grids[2], {1, 1, w}), {f, h, w})};
-        return rotary_of(stack(mesh, 0));
-    }
-    // grid [3, F, H, W]
-    [[nodiscard]] Tensors rotary_of(Tensor grid_in) const {
-        const Tensor grid = std::move(grid_in);
-        std::array<Tensors, 3> freqs;
-        for (int i = 0; i < 3; ++i)
-            freqs[static_cast<std::size_t>(i)] = rotary_pos_embed_1d(
-                reshape(select(grid, 0, i), {-1}), rope_axes_dim_[static_cast<std::size_t>(i)], Dtype::f32);
-        Tensor freqs_cos = cat({freqs[0][0], freqs[1][0], freqs[2][0]}, 1);
-        Tensor freqs_sin = cat({freqs[0][1], freqs[1][1], freqs[2][1]}, 1);
-        return {freqs_cos, freqs_sin};
     }
 
     // HunyuanVideoConditionEmbedding
@@ -665,47 +438,12 @@ class HunyuanVideoTransformer3DModel : public Model {
         return add(add(timesteps_emb, guidance_emb), pooled_projections);
     }
 
-    // HunyuanVideoTokenRefiner
-    [[nodiscard]] Tensor context_embedder(Tensor hidden_states, const Tensor& timestep,
-                                          const Tensor& attention_mask) const {
-        const Dtype original_dtype = hidden_states.dtype();
-        const Tensor mask_float = unsqueeze(to_float(attention_mask), -1);
-        Tensor pooled_projections = sum(mul(hidden_states, mask_float), 1, false);
-        pooled_projections = div(std::move(pooled_projections), sum(mask_float, 1, false));
-        pooled_projections = to(pooled_projections, original_dtype);
-        const Tensor temb = refiner_time_text_embed(timestep, pooled_projections);
-        hidden_states = refiner_proj_in(hidden_states);
-        return token_refiner(hidden_states, temb, attention_mask);
-    }
-    // CombinedTimestepTextProjEmbeddings
-    [[nodiscard]] Tensor refiner_time_text_embed(const Tensor& timestep, const Tensor& pooled_projection) const {
-        const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
-        const Tensor timesteps_emb = refiner_timestep_embedder(to(timesteps_proj, pooled_projection.dtype()));
-        const Tensor pooled_projections = refiner_text_embedder(pooled_projection);
-        return add(timesteps_emb, pooled_projections);
-    }
-    // HunyuanVideoIndividualTokenRefiner: never checkpointed
-    [[nodiscard]] Tensor token_refiner(Tensor hidden_states, const Tensor& temb, const Tensor& attention_mask) const {
-        Run& run = hidden_states.run();
-        const std::int64_t batch_size = attention_mask.size(0), seq_len = attention_mask.size(1);
-        const Tensor self_attn_mask_1 = repeat(view(attention_mask, {batch_size, 1, 1, seq_len}), {1, 1, seq_len, 1});
-        const Tensor self_attn_mask_2 = transpose(self_attn_mask_1, 2, 3);
-        const Tensor self_attn_mask = bitwise_and(self_attn_mask_1, self_attn_mask_2);
-        const Caller call(run, false);
-        for (const HunyuanVideoIndividualTokenRefinerBlock& block : refiner_blocks)
-            hidden_states = call(block, {hidden_states, temb, self_attn_mask})[0];
-        return hidden_states;
-    }
-
     std::int64_t in_channels_, out_channels_, patch_size_, patch_size_t_, text_embed_dim_, pooled_projection_dim_;
     bool guidance_embeds_, token_replace_;
     std::vector<std::int64_t> rope_axes_dim_;
     nn::Conv x_embedder;
     std::optional<HunyuanVideoHistoryPatchEmbed> clean_x_embedder;
-    TimestepEmbedding refiner_timestep_embedder;
-    TextProjection refiner_text_embedder;
-    Linear refiner_proj_in;
-    std::deque<HunyuanVideoIndividualTokenRefinerBlock> refiner_blocks;
+    hunyuan::TokenRefiner context_embedder;
     std::optional<FramepackClipVisionProjection> image_projection;
     TimestepEmbedding timestep_embedder;
     TextProjection text_embedder;
@@ -810,12 +548,7 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
         hidden_states = slice(hidden_states, 1, hidden_states.size(1) - original_context_length, hidden_states.size(1));
         hidden_states = norm_out(hidden_states, temb);
         hidden_states = proj_out(hidden_states);
-        hidden_states = reshape(hidden_states, {batch_size, frames, height, width, -1, p_t, p, p});
-        hidden_states = permute(hidden_states, {0, 4, 1, 5, 2, 6, 3, 7});
-        Tensor output = flatten(hidden_states, 6, 7);
-        output = flatten(std::move(output), 4, 5);
-        output = flatten(std::move(output), 2, 3);
-        return {output};
+        return {hunyuan::unpatchify(std::move(hidden_states), {frames, height, width}, p_t, p)};
     }
 
   private:
@@ -832,7 +565,7 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
                                              expand(view(columns, {1, 1, w}), {f, h, w})};
             grid = stack(mesh, 0);
         }
-        return rotary_of(std::move(grid));
+        return hunyuan::rotary_of(std::move(grid), rope_axes_dim_);
     }
 
     static void prepend(const Tensors& part, Tensors& image_rotary_emb) {

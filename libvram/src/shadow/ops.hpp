@@ -135,6 +135,8 @@ struct Conv {
 // ---- lookups, joins, loss
 [[nodiscard]] Tensor embedding(Tensor weight, Tensor ids);
 [[nodiscard]] Tensor index(Tensor x, int dim, Tensor ids);  ///< x[.., ids, ..], ids [N]
+/// x[mask], mask [x.size(0)] with `count` that are true; what the kernel finds them with is scratch.
+[[nodiscard]] Tensor index_mask(Tensor x, Tensor mask, std::int64_t count);
 [[nodiscard]] Tensor cat(std::span<const Tensor> parts, int dim);
 [[nodiscard]] Tensor cat(std::initializer_list<Tensor> parts, int dim);
 [[nodiscard]] Tensor stack(std::span<const Tensor> parts, int dim);

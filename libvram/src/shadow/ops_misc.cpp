@@ -60,7 +60,7 @@ void embedding_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 void index_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor ids = run.unpack(node.saved[0]);
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::zeros);
-    const StorageRef sorted = run.scratch(checked_mul(4 * 8, ids.numel()), Op::index);
+    const StorageRef sorted = run.scratch(checked_mul(4 * 8, node.numbers[0]), Op::index);
 }
 
 void mse_backward(Run& run, Node& node, Tensors&, Tensors& out) {
@@ -245,19 +245,33 @@ Tensor embedding(Tensor weight_in, Tensor ids_in) {
     return out;
 }
 
-Tensor index(Tensor x_in, int dim, Tensor ids_in) {
-    Tensor x = std::move(x_in), ids = std::move(ids_in);
+namespace {
+
+Tensor picked(Tensor& x, int dim, const Tensor& ids, std::int64_t count) {
     Run& run = x.run();
     NodeRef node = run.record(Op::index, index_backward, {&x});
     if (node) {
         node->meta.push_back(x.layout());
+        node->numbers[0] = count;
         run.save(*node, ids);
     }
     Dims sizes = x.sizes();
-    sizes[dim < 0 ? dim + x.rank() : dim] = ids.numel();
+    sizes[dim < 0 ? dim + x.rank() : dim] = count;
     Tensor out = run.empty(sizes, x.dtype(), Op::index);
     Run::attach(out, node);
     return out;
+}
+
+}  // namespace
+
+Tensor index(Tensor x_in, int dim, Tensor ids_in) {
+    Tensor x = std::move(x_in), ids = std::move(ids_in);
+    return picked(x, dim, ids, ids.numel());
+}
+
+Tensor index_mask(Tensor x_in, Tensor mask_in, std::int64_t count) {
+    Tensor x = std::move(x_in), mask = std::move(mask_in);
+    return picked(x, 0, mask, count);
 }
 
 Tensor repeat_interleave(Tensor x_in, std::int64_t times, int dim) {
