@@ -680,6 +680,7 @@ VAES = {
                                 temporal_compression_ratio=8),
                            128, spatial=32, temporal=_every(8)),
     "vae_hunyuan_video": Vae("AutoencoderKLHunyuanVideo", {}, 16, temporal=_every(4)),
+    "vae_hunyuan_video15": Vae("AutoencoderKLHunyuanVideo15", {}, 32, spatial=16, temporal=_every(4)),
     "vae_cogvideox": Vae("AutoencoderKLCogVideoX",
                          dict(down_block_types=("CogVideoXDownBlock3D",) * 4,
                               up_block_types=("CogVideoXUpBlock3D",) * 4,

@@ -20,26 +20,6 @@ using nn::Linear;
 
 using Stride = std::array<std::int64_t, 3>;
 
-class HunyuanVideoCausalConv3d {
-  public:
-    HunyuanVideoCausalConv3d(const Builder& builder, std::string_view name, std::int64_t in, std::int64_t out,
-                             std::int64_t kernel_size, const Stride& stride = {1, 1, 1})
-        : kernel_size_(kernel_size),
-          conv(builder[name].conv("conv", in, out, {kernel_size, kernel_size, kernel_size},
-                                  {stride[0], stride[1], stride[2]}, {0, 0, 0})) {}
-
-    [[nodiscard]] Tensor operator()(Tensor hidden_states_in) const {
-        const Tensor held = std::move(hidden_states_in);
-        const std::int64_t half = kernel_size_ / 2;
-        const Tensor hidden_states = replication_pad(held, {half, half, half, half, kernel_size_ - 1, 0});
-        return conv(hidden_states);
-    }
-
-  private:
-    std::int64_t kernel_size_;
-    nn::Conv conv;
-};
-
 /// HunyuanVideoUpsampleCausal3D: the first frame stays one frame.
 class HunyuanVideoUpsampleCausal3D {
   public:
@@ -68,7 +48,7 @@ class HunyuanVideoUpsampleCausal3D {
 
   private:
     Stride upsample_factor_;
-    HunyuanVideoCausalConv3d conv;
+    ReplicationCausalConv3d conv;
 };
 
 class HunyuanVideoResnetBlockCausal3D {
@@ -101,8 +81,8 @@ class HunyuanVideoResnetBlockCausal3D {
 
   private:
     GroupNorm norm1, norm2;
-    HunyuanVideoCausalConv3d conv1, conv2;
-    std::optional<HunyuanVideoCausalConv3d> conv_shortcut;
+    ReplicationCausalConv3d conv1, conv2;
+    std::optional<ReplicationCausalConv3d> conv_shortcut;
 };
 
 /// [B, T H W, T H W]: a frame sees itself and those before it.
@@ -210,7 +190,7 @@ struct Stage {
     }
 
     std::deque<HunyuanVideoResnetBlockCausal3D> resnets;
-    std::optional<HunyuanVideoCausalConv3d> downsampler;
+    std::optional<ReplicationCausalConv3d> downsampler;
     std::optional<HunyuanVideoUpsampleCausal3D> upsampler;
 };
 
@@ -271,11 +251,11 @@ class HunyuanVideoEncoder3D : public nn::Block {
         builder.finish(*this, "HunyuanVideoEncoder3D", {settings.layers_per_block, settings.mid_block_add_attention});
     }
 
-    HunyuanVideoCausalConv3d conv_in;
+    ReplicationCausalConv3d conv_in;
     std::deque<Stage> down_blocks;
     std::optional<HunyuanVideoMidBlock3D> mid_block;
     GroupNorm conv_norm_out;
-    std::optional<HunyuanVideoCausalConv3d> conv_out;
+    std::optional<ReplicationCausalConv3d> conv_out;
 };
 
 class HunyuanVideoDecoder3D : public nn::Block {
@@ -318,11 +298,11 @@ class HunyuanVideoDecoder3D : public nn::Block {
                        {settings.layers_per_block, settings.mid_block_add_attention, factors});
     }
 
-    HunyuanVideoCausalConv3d conv_in;
+    ReplicationCausalConv3d conv_in;
     HunyuanVideoMidBlock3D mid_block;
     std::deque<Stage> up_blocks;
     GroupNorm conv_norm_out;
-    std::optional<HunyuanVideoCausalConv3d> conv_out;
+    std::optional<ReplicationCausalConv3d> conv_out;
 };
 
 // tile_sample_min_height and _width, tile_sample_stride_height and _width; the same of num_frames

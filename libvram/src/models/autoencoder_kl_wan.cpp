@@ -16,7 +16,6 @@ namespace vram::models {
 namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
-using nn::Parameter;
 
 constexpr std::int64_t cache_t = 2;
 
@@ -86,23 +85,6 @@ void convolve(const WanCausalConv3d& conv, Tensor& x, FeatureCache& feat_cache) 
     x = conv(x, entry);
     entry = std::move(cache_x);
 }
-
-class WanRMSNorm {
-  public:
-    WanRMSNorm(const Builder& builder, std::string_view name, std::int64_t dim, bool images)
-        : gamma(builder[name].parameter("gamma", images ? Dims{dim, 1, 1} : Dims{dim, 1, 1, 1})) {}
-
-    [[nodiscard]] Tensor operator()(Tensor x_in) const {
-        const Tensor x = std::move(x_in);
-        const Tensor normalized = to(normalize(to_float(x), 1), x.dtype());
-        Tensor out = mul_scalar(normalized);
-        out = mul(out, gamma.value);
-        return add_scalar(out, true);  // a bias of 0.0
-    }
-
-  private:
-    Parameter& gamma;
-};
 
 /// WanResample: "upsample2d", "upsample3d", "downsample2d", "downsample3d".
 class WanResample {
@@ -202,9 +184,9 @@ class WanResidualBlock {
     }
 
   private:
-    WanRMSNorm norm1;
+    ChannelRmsNorm norm1;
     WanCausalConv3d conv1;
-    WanRMSNorm norm2;
+    ChannelRmsNorm norm2;
     WanCausalConv3d conv2;
     std::optional<WanCausalConv3d> conv_shortcut;
 };
@@ -240,7 +222,7 @@ class WanAttentionBlock {
     }
 
   private:
-    WanRMSNorm norm;
+    ChannelRmsNorm norm;
     nn::Conv to_qkv, proj;
 };
 
@@ -421,7 +403,7 @@ class WanEncoder3d : public Coder {
     WanCausalConv3d conv_in;
     std::deque<std::variant<WanResidualBlock, WanResample, WanResidualDownBlock>> down_blocks;
     std::optional<WanMidBlock> mid_block;
-    std::optional<WanRMSNorm> norm_out;
+    std::optional<ChannelRmsNorm> norm_out;
     std::optional<WanCausalConv3d> conv_out;
 };
 
@@ -463,7 +445,7 @@ class WanDecoder3d : public Coder {
     WanCausalConv3d conv_in;
     WanMidBlock mid_block;
     std::deque<WanUpBlock> up_blocks;
-    std::optional<WanRMSNorm> norm_out;
+    std::optional<ChannelRmsNorm> norm_out;
     std::optional<WanCausalConv3d> conv_out;
 };
 

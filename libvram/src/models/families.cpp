@@ -12,6 +12,7 @@ std::span<const Family> families() {
         Family{"autoencoder_kl", autoencoder_kl::build},
         Family{"autoencoder_kl_cogvideox", autoencoder_kl_cogvideox::build},
         Family{"autoencoder_kl_hunyuan_video", autoencoder_kl_hunyuan_video::build},
+        Family{"autoencoder_kl_hunyuanvideo15", autoencoder_kl_hunyuanvideo15::build},
         Family{"autoencoder_kl_ltx", autoencoder_kl_ltx::build},
         Family{"autoencoder_kl_ltx2", autoencoder_kl_ltx2::build},
         Family{"autoencoder_kl_mochi", autoencoder_kl_mochi::build},

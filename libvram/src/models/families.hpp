@@ -20,6 +20,9 @@ namespace autoencoder_kl_cogvideox {
 namespace autoencoder_kl_hunyuan_video {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
+namespace autoencoder_kl_hunyuanvideo15 {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace autoencoder_kl_ltx {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }

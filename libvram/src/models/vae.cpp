@@ -17,6 +17,31 @@ Tensors diagonal_gaussian(Tensor parameters_in) {
     return {parameters, halves[0], logvar, std, var};
 }
 
+ChannelRmsNorm::ChannelRmsNorm(const nn::Builder& builder, std::string_view name, std::int64_t channels, bool images)
+    : gamma(builder[name].parameter("gamma", images ? Dims{channels, 1, 1} : Dims{channels, 1, 1, 1})) {}
+
+Tensor ChannelRmsNorm::operator()(Tensor x_in) const {
+    const Tensor x = std::move(x_in);
+    const Tensor normalized = to(normalize(to_float(x), 1), x.dtype());
+    Tensor out = mul_scalar(normalized);
+    out = mul(out, gamma.value);
+    return add_scalar(out, true);  // a bias of 0.0
+}
+
+ReplicationCausalConv3d::ReplicationCausalConv3d(const nn::Builder& builder, std::string_view name, std::int64_t in,
+                                                 std::int64_t out, std::int64_t kernel_size,
+                                                 const std::array<std::int64_t, 3>& stride)
+    : kernel_size_(kernel_size),
+      conv(builder[name].conv("conv", in, out, {kernel_size, kernel_size, kernel_size},
+                              {stride[0], stride[1], stride[2]}, {0, 0, 0})) {}
+
+Tensor ReplicationCausalConv3d::operator()(Tensor hidden_states_in) const {
+    const Tensor held = std::move(hidden_states_in);
+    const std::int64_t half = kernel_size_ / 2;
+    const Tensor hidden_states = replication_pad(held, {half, half, half, half, kernel_size_ - 1, 0});
+    return conv(hidden_states);
+}
+
 Blend::Lines::Lines(const nn::Builder& builder, int dim, std::int64_t extent) : dim_(dim), extent_(extent) {
     gemms = false;
     builder.block(*this).finish(*this, "blend", {dim, extent});

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "nn/module.hpp"
 
 /// What the VAEs of diffusers share (diffusers 0.42.1, models/autoencoders/vae.py and the classes' own blend_v,
@@ -8,6 +10,28 @@ namespace vram::models {
 
 /// DiagonalGaussianDistribution of an encoder's output: what it holds, {parameters, mean, logvar, std, var}.
 [[nodiscard]] nn::Tensors diagonal_gaussian(nn::Tensor parameters);
+
+/// WanRMS_norm, HunyuanVideo15RMS_norm, channels first: normalized in fp32 over the channels.
+class ChannelRmsNorm {
+  public:
+    ChannelRmsNorm(const nn::Builder& builder, std::string_view name, std::int64_t channels, bool images);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor x) const;
+
+  private:
+    nn::Parameter& gamma;
+};
+
+/// HunyuanVideoCausalConv3d, HunyuanVideo15CausalConv3d: a cube, padded by replication, in time in front only.
+class ReplicationCausalConv3d {
+  public:
+    ReplicationCausalConv3d(const nn::Builder& builder, std::string_view name, std::int64_t in, std::int64_t out,
+                            std::int64_t kernel_size, const std::array<std::int64_t, 3>& stride = {1, 1, 1});
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states) const;
+
+  private:
+    std::int64_t kernel_size_;
+    nn::Conv conv;
+};
 
 /// How neighbouring tiles are joined: b's first `extent` lines become a mixture with a's last ones, a line at a time
 /// and in place. Tiles end with height and width, those of videos with frames, height and width.
