@@ -499,6 +499,43 @@ def _mochi(**changes):
                  {"blocks": "num_layers"}, values=lambda case: _true_in_masks(torch.Tensor.numel))
 
 
+def _kandinsky5(**changes):
+    config = dict(in_visual_dim=16, out_visual_dim=16, in_text_dim=3584, in_text_dim2=768, patch_size=(1, 2, 2),
+                  time_dim=512, axes_dims=(32, 48, 48)) | changes
+
+    def latents(case, channels):
+        return case["batch"], *_latents(case), channels
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        frames, height, width = _latents(case)
+        channels = config["in_visual_dim"]
+        if config.get("visual_cond"):  # beside the noisy latents those of a picture or its frames, and a mask
+            channels = 2 * channels + 1
+        return {"hidden_states": (latents(case, channels), None),
+                "encoder_hidden_states": ((batch, text, config["in_text_dim"]), None),
+                "timestep": ((batch,), None),
+                "pooled_projections": ((batch, config["in_text_dim2"]), None),
+                **{f"visual_rope_pos.{axis}": ((count,), torch.int64)
+                   for axis, count in enumerate((frames, height // 2, width // 2))},
+                "text_rope_pos": ((text,), torch.int64)}
+
+    @contextlib.contextmanager
+    def values(case):
+        """The frequencies of time are a plain tensor of the module's, on the CPU, which no materialising reaches."""
+        from diffusers.models.transformers.transformer_kandinsky import Kandinsky5TimeEmbeddings as Embeddings
+
+        Embeddings.freqs = property(lambda module: torch.empty(module.model_dim // 2, device="cpu"))
+        try:
+            yield
+        finally:
+            del Embeddings.freqs
+
+    return Model("diffusers", "Kandinsky5Transformer3DModel", config, inputs,
+                 lambda case, config: [latents(case, config["out_visual_dim"])],
+                 {"text": "num_text_blocks", "visual": "num_visual_blocks"}, values=values)
+
+
 def _ltx_grid(case):
     frames, height, width = _latents(case, spatial=32, temporal=8)
     return {"num_frames": frames, "height": height, "width": width}
@@ -612,6 +649,12 @@ MODELS = {
     "cogvideox15_5b": _cogvideox(patch_size_t=2),
     "cogvideox15_5b_i2v": _cogvideox(patch_size_t=2, in_channels=32, ofs_embed_dim=512),
     "mochi1": _mochi(),
+    "kandinsky5_lite_t2v_2b": _kandinsky5(model_dim=1792, ff_dim=7168, num_visual_blocks=32, axes_dims=(16, 24, 24),
+                                          visual_cond=True),
+    "kandinsky5_pro_t2v_19b": _kandinsky5(model_dim=4096, ff_dim=16384, time_dim=1024, num_text_blocks=4,
+                                          num_visual_blocks=60, visual_cond=True),
+    "kandinsky5_lite_t2i_6b": _kandinsky5(model_dim=2560, ff_dim=10240, num_visual_blocks=50),
+    "kandinsky5_lite_i2i_6b": _kandinsky5(model_dim=2560, ff_dim=10240, num_visual_blocks=50, visual_cond=True),
     "ltxv_2b": _ltxv(),
     "ltxv_13b": _ltxv(attention_head_dim=128, cross_attention_dim=4096, num_layers=48),
     "ltx2_19b": _ltx2(),

@@ -27,6 +27,7 @@ std::span<const Family> families() {
         Family{"hunyuan_video", hunyuan_video::build},
         Family{"hunyuan_video15", hunyuan_video15::build},
         Family{"hunyuan_video_framepack", hunyuan_video_framepack::build},
+        Family{"kandinsky5", kandinsky5::build},
         Family{"ltx", ltx::build},
         Family{"ltx2", ltx2::build},
         Family{"lumina2", lumina2::build},

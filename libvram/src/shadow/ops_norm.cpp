@@ -94,9 +94,31 @@ Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     return out;
 }
 
+namespace {
+
+// rms_norm_composite of aten/src/ATen/native/layer_norm.cpp: the fused kernel wants one dtype.
+Tensor rms_norm_composite(const Tensor& x, const Tensor& weight) {
+    const Tensor upcasted_input = to_float(x);
+    Tensor rqrst_input, upcasted_result;
+    {
+        const Tensor square = pow_scalar(upcasted_input);
+        Tensor variance = mean(square, -1, true);
+        add_scalar_(variance);
+        rqrst_input = rsqrt(variance);
+    }
+    {
+        const Tensor normalized = mul(upcasted_input, rqrst_input);
+        upcasted_result = mul(normalized, weight);
+    }
+    return to(std::move(upcasted_result), x.dtype());
+}
+
+}  // namespace
+
 Tensor rms_norm(Tensor x_in, Tensor weight_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in);
     Tensor weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
+    if (weight.defined() && weight.dtype() != x.dtype()) return rms_norm_composite(x, weight);
     Run& run = x.run();
     NodeRef node = run.record(Op::rms_norm, rms_norm_backward, {&x, &weight});
     if (node) {
