@@ -51,8 +51,8 @@ def job_file(case: dict[str, Any], model: str | None = None) -> str:
         lines.append("train: " + _flow(_train(case)))
     data: dict[str, Any] = {}
     if "width" in case:
-        data = {"resolution": [case["width"], case["height"]], "frames": case["frames"]}
-    data |= {key: case[key] for key in ("text_tokens", "reference_images") if key in case}
+        data = {"resolution": [case["width"], case["height"]]}
+    data |= {key: case[key] for key in ("frames", "text_tokens", "reference_images") if key in case}
     lines.append("data: " + _flow(data))
     lines += [f"{flag}: {_yaml(case[flag])}" for flag in FLAGS if flag in case]
     return "\n".join(lines) + "\n"

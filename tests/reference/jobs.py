@@ -312,6 +312,11 @@ def _vae(case: dict):
         model.enable_tiling()
     if case.get("slicing"):
         model.enable_slicing()
+    if entry.shapes:
+        x, z = entry.shapes(case)
+        if case["op"] == "encode":
+            return model, {"x": (x, None)}, lambda x: model.encode(x, return_dict=False)[0]
+        return model, {"z": (z, None)}, lambda z: model.decode(z, return_dict=False)[0]
     batch, width, height = case["batch"], case["width"], case["height"]
     frames = entry.temporal(case["frames"])
     if case["op"] == "encode":

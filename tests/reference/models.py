@@ -41,6 +41,7 @@ class Vae:
     latent_channels: int
     spatial: int = 8                      # pixels per latent, each way
     temporal: Callable = lambda frames: None   # frames -> latent frames; None: images, no time axis
+    shapes: Callable = None  # case -> what is encoded and what is decoded, where they are no pictures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -678,6 +679,12 @@ def _every(stride):
     return lambda frames: (frames - 1) // stride + 1
 
 
+def _spectrograms(case):
+    """As long as a video of so many frames: 25 latents a second, four mel frames each but for the first."""
+    length = round(case["frames"] / 24 * 25)
+    return (case["batch"], 2, 4 * (length - 1) + 1, 64), (case["batch"], 8, length, 16)
+
+
 VAES = {
     "vae_flux1": _kl(latent_channels=16, sample_size=1024, use_quant_conv=False, use_post_quant_conv=False),
     "vae_sd3_16ch": _kl(latent_channels=16, sample_size=1024, use_quant_conv=False, use_post_quant_conv=False),
@@ -722,6 +729,7 @@ VAES = {
                                 decoder_spatial_padding_mode="zeros", spatial_compression_ratio=32,
                                 temporal_compression_ratio=8),
                            128, spatial=32, temporal=_every(8)),
+    "vae_ltx2_audio": Vae("AutoencoderKLLTX2Audio", {}, 8, shapes=_spectrograms),
     "vae_hunyuan_video": Vae("AutoencoderKLHunyuanVideo", {}, 16, temporal=_every(4)),
     "vae_hunyuan_video15": Vae("AutoencoderKLHunyuanVideo15", {}, 32, spatial=16, temporal=_every(4)),
     "vae_cogvideox": Vae("AutoencoderKLCogVideoX",

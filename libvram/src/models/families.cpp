@@ -15,6 +15,7 @@ std::span<const Family> families() {
         Family{"autoencoder_kl_hunyuanvideo15", autoencoder_kl_hunyuanvideo15::build},
         Family{"autoencoder_kl_ltx", autoencoder_kl_ltx::build},
         Family{"autoencoder_kl_ltx2", autoencoder_kl_ltx2::build},
+        Family{"autoencoder_kl_ltx2_audio", autoencoder_kl_ltx2_audio::build},
         Family{"autoencoder_kl_mochi", autoencoder_kl_mochi::build},
         Family{"autoencoder_kl_qwenimage", autoencoder_kl_qwenimage::build},
         Family{"autoencoder_kl_wan", autoencoder_kl_wan::build},

@@ -29,6 +29,9 @@ namespace autoencoder_kl_ltx {
 namespace autoencoder_kl_ltx2 {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }
+namespace autoencoder_kl_ltx2_audio {
+[[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
+}
 namespace autoencoder_kl_mochi {
 [[nodiscard]] std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile);
 }

@@ -73,7 +73,8 @@ class Reader {
             return {width, height, frames, batch_size};
         }
         if (profile_ == nullptr || data_.has("resolution")) return {0, 0, frames, batch_size};
-        if (profile_->defaults.width == 0) (void)data_.require("resolution");
+        // A VAE of sound has no pictures' size; whoever else has no default must be told.
+        if (profile_->defaults.width == 0 && profile_->kind != ModelKind::vae) (void)data_.require("resolution");
         return {profile_->defaults.width, profile_->defaults.height, frames, batch_size};
     }
 
