@@ -289,7 +289,8 @@ def _call(call, recorder: Recorder) -> dict:
 
 def _play_component(case: dict, recorder: Recorder) -> dict:
     name = case["component"]
-    model, shapes, call = (_vae if name in models.VAES else _text_encoder)(case)
+    kinds = ((models.VAES, _vae), (models.CONNECTORS, _connectors), (models.TEXT_ENCODERS, _text_encoder))
+    model, shapes, call = next(build for known, build in kinds if name in known)(case)
     with recorder.stage("load", "weights"):
         _materialise(model, case, recorder)
     model.eval()
@@ -328,6 +329,15 @@ def _vae(case: dict):
     if getattr(model.config, "timestep_conditioning", False):  # a time to decode at
         inputs["temb"] = ((batch,), None)
     return model, inputs, lambda z, **given: model.decode(z, **given, return_dict=False)[0]
+
+
+def _connectors(case: dict):
+    import importlib
+
+    entry = models.CONNECTORS[case["component"]]
+    config = _config_of(case, entry)
+    model = _on_meta(lambda: getattr(importlib.import_module(entry.library), entry.cls)(**config))
+    return model, entry.inputs(case, config), lambda **inputs: model(**inputs)
 
 
 def _text_encoder(case: dict):

@@ -840,3 +840,24 @@ TEXT_ENCODERS = {
     "qwen25_vl_7b": _qwen_vl(False, vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
                              num_attention_heads=28, num_key_value_heads=4),
 }
+
+
+def _connectors(**changes):
+    """What LTX-2 puts between its text encoder's layers and its transformer: handed hidden states, not ids."""
+    config = dict(rope_type="split") | changes
+
+    def inputs(case, config):
+        prompt = case["batch"], case["text_tokens"]
+        width = config.get("caption_channels", 3840) * config.get("text_proj_in_factor", 49)
+        return {"text_encoder_hidden_states": ((*prompt, width), None), "attention_mask": (prompt, torch.int64)}
+
+    return Model("diffusers.pipelines.ltx2.connectors", "LTX2TextConnectors", config, inputs, lambda case, config: [])
+
+
+CONNECTORS = {
+    "ltx2_connectors": _connectors(),
+    "ltx23_connectors": _connectors(video_connector_num_attention_heads=32, video_connector_num_layers=8,
+                                    video_gated_attn=True, audio_connector_num_attention_heads=32,
+                                    audio_connector_attention_head_dim=64, audio_connector_num_layers=8,
+                                    audio_gated_attn=True, per_modality_projections=True, proj_bias=True),
+}

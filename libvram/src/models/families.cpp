@@ -31,6 +31,7 @@ std::span<const Family> families() {
         Family{"kandinsky5", kandinsky5::build},
         Family{"ltx", ltx::build},
         Family{"ltx2", ltx2::build},
+        Family{"ltx2_connectors", ltx2_connectors::build},
         Family{"lumina2", lumina2::build},
         Family{"mochi", mochi::build},
         Family{"pixart", pixart::build},

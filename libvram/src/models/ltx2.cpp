@@ -5,9 +5,8 @@
 #include <deque>
 #include <optional>
 
-#include "models/attention.hpp"
-#include "models/embeddings.hpp"
 #include "models/families.hpp"
+#include "models/ltx2_attention.hpp"
 #include "models/normalization.hpp"
 
 namespace vram::models::ltx2 {
@@ -18,102 +17,6 @@ using nn::Block;
 using nn::Linear;
 using nn::Parameter;
 using nn::RmsNorm;
-
-/// cos and sin of a rotary embedding; undefined is None.
-struct Rotary {
-    Tensor cos, sin;
-};
-
-// apply_split_rotary_emb: x [B, S, C] with cos, sin [B, H, S, R], written into the halves of the product.
-Tensor apply_split_rotary_emb(Tensor x_in, const Tensor& cos, const Tensor& sin) {
-    const Tensor held = std::move(x_in);
-    const std::int64_t b = cos.size(0), h = cos.size(1), t = cos.size(2), r = cos.size(3);
-    const Tensor x = transpose(reshape(held, {b, t, h, -1}), 1, 2);
-    const Tensor split_x = to_float(reshape(x, {b, h, t, 2, r}));
-    const Tensor first_x = slice(split_x, -2, 0, 1);
-    const Tensor second_x = slice(split_x, -2, 1, 2);
-    const Tensor cos_u = unsqueeze(cos, -2), sin_u = unsqueeze(sin, -2);
-    Tensor product = mul(split_x, cos_u);
-    addcmul_into_slice(product, -2, 0, 1, neg(sin_u), second_x);
-    addcmul_into_slice(product, -2, 1, 2, sin_u, first_x);
-    Tensor out = reshape(product, {b, h, t, 2 * r});
-    out = reshape(transpose(out, 1, 2), {b, t, -1});
-    return to(out, held.dtype());
-}
-
-/// What the class is told once for all of its attentions.
-struct AttentionStyle {
-    bool split;      // rope_type: "split", or "interleaved"
-    bool perturbed;  // LTX2PerturbedAttnProcessor, without a perturbation: values are projected first
-};
-
-struct AttentionSizes {
-    std::int64_t query_dim, context_dim, heads, head_dim;
-    bool gated;
-};
-
-class LTX2Attention {
-  public:
-    LTX2Attention(const Builder& builder, const AttentionSizes& sizes, const AttentionStyle& style)
-        : heads_(sizes.heads),
-          style_(style),
-          norm_q(builder.rms_norm("norm_q", sizes.heads * sizes.head_dim)),
-          norm_k(builder.rms_norm("norm_k", sizes.heads * sizes.head_dim)),
-          to_q(builder.linear("to_q", sizes.query_dim, sizes.heads * sizes.head_dim)),
-          to_k(builder.linear("to_k", sizes.context_dim, sizes.heads * sizes.head_dim)),
-          to_v(builder.linear("to_v", sizes.context_dim, sizes.heads * sizes.head_dim)),
-          to_out(builder["to_out"].linear("0", sizes.heads * sizes.head_dim, sizes.query_dim)) {
-        if (sizes.gated) to_gate_logits = builder.linear("to_gate_logits", sizes.query_dim, sizes.heads);
-    }
-
-    /// LTX2AudioVideoAttnProcessor without a mask.
-    Tensor operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Rotary& query_rotary_emb,
-                      const Rotary& key_rotary_emb) const {
-        const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
-        Tensor hidden_states = held, gate_logits;
-        const Tensor encoder_hidden_states = held_encoder.defined() ? held_encoder : held;
-        if (to_gate_logits) gate_logits = (*to_gate_logits)(hidden_states);
-
-        Tensor value;
-        if (style_.perturbed) value = to_v(encoder_hidden_states);
-        Tensor query = to_q(hidden_states);
-        Tensor key = to_k(encoder_hidden_states);
-        if (!style_.perturbed) value = to_v(encoder_hidden_states);
-        query = norm_q(query);
-        key = norm_k(key);
-        if (query_rotary_emb.cos.defined()) {
-            query = rotate(query, query_rotary_emb);
-            key = rotate(key, key_rotary_emb);
-        }
-        query = unflatten(query, 2, {heads_, -1});
-        key = unflatten(key, 2, {heads_, -1});
-        value = unflatten(value, 2, {heads_, -1});
-
-        hidden_states = dispatch_attention(query, key, value);
-        hidden_states = flatten(hidden_states, 2, 3);
-        hidden_states = to(hidden_states, query.dtype());
-        Tensor gates;
-        if (to_gate_logits) {
-            hidden_states = unflatten(hidden_states, 2, {heads_, -1});
-            gates = mul_scalar(sigmoid(gate_logits));
-            hidden_states = mul(hidden_states, unsqueeze(gates, -1));
-            hidden_states = flatten(hidden_states, 2, 3);
-        }
-        return to_out(hidden_states);
-    }
-
-  private:
-    [[nodiscard]] Tensor rotate(const Tensor& x, const Rotary& freqs) const {
-        return style_.split ? apply_split_rotary_emb(x, freqs.cos, freqs.sin)
-                            : apply_interleaved_rotary_emb(x, freqs.cos, freqs.sin);
-    }
-
-    std::int64_t heads_;
-    AttentionStyle style_;
-    RmsNorm norm_q, norm_k;
-    Linear to_q, to_k, to_v, to_out;
-    std::optional<Linear> to_gate_logits;
-};
 
 /// One modality.
 struct Stream {

@@ -104,6 +104,7 @@ expected<ModelProfile> read_model_profile(std::string_view text, std::string fil
     profile.defaults = read_defaults(fields.map("defaults"));
     profile.divisible_by = fields.integer("divisible_by", {1, 1024}, 1);
     profile.frame_step = fields.integer("frame_step", {0, 64}, 0);
+    profile.text_divisible_by = fields.integer("text_divisible_by", {1, 1024}, 1);
     profile.fixed_resolution = fields.boolean("fixed_resolution", false);
     profile.at_most = read_at_most(fields.map("at_most"));
     profile.reference_images = fields.boolean("reference_images", false);

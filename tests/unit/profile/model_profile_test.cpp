@@ -21,6 +21,8 @@ source: FluxTransformer2DModel, diffusers 0.42.1
 checked: {parameters: 11901408320, against: the real class on the meta device}
 defaults: {resolution: [1024, 768], text_tokens: 512}
 divisible_by: 16
+text_divisible_by: 128
+fixed_resolution: true
 keep_in_fp32: [time_embedder]
 config:
   num_layers: 19
@@ -54,6 +56,8 @@ TEST_CASE("a profile is read whole") {
     CHECK(profile->checked == Passport{11901408320, "the real class on the meta device"});
     CHECK(profile->defaults == Defaults{1024, 768, 1, 512});
     CHECK(profile->divisible_by == 16);
+    CHECK(profile->text_divisible_by == 128);
+    CHECK(profile->fixed_resolution);
     CHECK(profile->keep_in_fp32 == std::vector<std::string>{"time_embedder"});
     const Config& config = profile->config;
     CHECK(config.integer("num_layers") == 19);

@@ -77,6 +77,7 @@ struct Passport {
 ///     defaults: {resolution: 1024, frames: 1, text_tokens: 512}
 ///     divisible_by: 16               # width and height, in pixels; 1 if absent
 ///     frame_step: 0                  # frames are n · step + 1; 0, or absent: a single frame
+///     text_divisible_by: 1           # tokens of a prompt; 1 if absent
 ///     fixed_resolution: false        # the class takes that of `defaults` only
 ///     at_most: {side: 16384, frames: 4093, text_tokens: 77}     # where the class has an end
 ///     reference_images: false        # edit models: takes pictures beside the prompt
@@ -88,7 +89,7 @@ struct ModelProfile {
     std::vector<std::string> aliases;  // other names, Hugging Face repositories among them
     Passport checked;
     Defaults defaults;
-    std::int64_t divisible_by = 1, frame_step = 0;
+    std::int64_t divisible_by = 1, frame_step = 0, text_divisible_by = 1;
     bool fixed_resolution = false;
     AtMost at_most;
     bool reference_images = false;

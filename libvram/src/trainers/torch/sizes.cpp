@@ -197,6 +197,11 @@ Sizes read_sizes(const io::Document& document, io::Fields& job, const ModelProfi
         sizes.text_tokens =
             data.integer("text_tokens", tokens_range, profile == nullptr ? 0 : profile->defaults.text_tokens);
         if (profile != nullptr && sizes.text_tokens == 0) (void)data.require("text_tokens");
+        if (profile != nullptr && sizes.text_tokens % profile->text_divisible_by != 0)
+            data.complain("text_tokens", Problem::out_of_range,
+                          "data.text_tokens must be divisible by " + std::to_string(profile->text_divisible_by) +
+                              " for " + profile->id,
+                          std::to_string(nearest_multiple(sizes.text_tokens, profile->text_divisible_by)));
         if (const std::int64_t most = profile == nullptr ? 0 : profile->at_most.text_tokens;
             most > 0 && sizes.text_tokens > most)
             data.complain("text_tokens", Problem::out_of_range,
