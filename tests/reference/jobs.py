@@ -24,7 +24,8 @@ from recorder import Recorder, no_garbage_collector
 
 DEVICE = "cuda:0"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-ATTENTION = re.compile(r".*\.(to_q|to_k|to_v|to_out\.0|to_qkv_mlp_proj)")
+ATTENTION = re.compile(r".*(\.to_q|\.to_k|\.to_v|\.to_out\.0|\.to_qkv_mlp_proj|\.to_query|\.to_key|\.to_value"
+                       r"|_attention\.out_layer)")
 BLOCKS = re.compile(r".*(transformer_blocks\.|single_transformer_blocks\.|blocks\.|layers\.).*")
 
 

@@ -9,7 +9,9 @@ namespace vram::nn::adapter {
 namespace {
 
 bool is_attention(std::string_view name) {
-    constexpr std::array<std::string_view, 5> ends{".to_q", ".to_k", ".to_v", ".to_out.0", ".to_qkv_mlp_proj"};
+    constexpr std::array<std::string_view, 9> ends{
+        ".to_q",     ".to_k",   ".to_v",     ".to_out.0",           ".to_qkv_mlp_proj",
+        ".to_query", ".to_key", ".to_value", "_attention.out_layer"};
     return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
