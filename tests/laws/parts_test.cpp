@@ -67,7 +67,8 @@ std::string job_file(const profile::ModelProfile& profile) {
     if (profile.kind == profile::ModelKind::vae) text += "op: decode\n";
     if (profile.kind == profile::ModelKind::text_encoder) text += "op: forward\n";
     if (profile.defaults.width > 0)
-        text += "data: {resolution: [256, 256], frames: " + std::to_string(profile.frame_step + 1) + "}\n";
+        text += (profile.fixed_resolution ? "data: {frames: " : "data: {resolution: [256, 256], frames: ") +
+                std::to_string(profile.frame_step + 1) + "}\n";
     return text;
 }
 

@@ -3,7 +3,6 @@
 // HunyuanVideoFramepackTransformer3DModel (transformer_hunyuan_video_framepack.py), which puts a history of frames
 // before the video's tokens and a picture's before the text's.
 #include <array>
-#include <deque>
 #include <optional>
 
 #include "models/families.hpp"
