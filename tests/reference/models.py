@@ -14,6 +14,7 @@ from typing import Callable
 
 import torch
 
+import denoiser_values
 import text_values
 
 
@@ -276,6 +277,36 @@ def _lumina2():
     return Model("diffusers", "Lumina2Transformer2DModel", config, inputs,
                  lambda case, config: [latents(case, config)],
                  {"blocks": "num_layers", "refiners": "num_refiner_layers"}, values=values)
+
+
+# -- HiDream-I1: experts -----------------------------------------------------------------------------------------------
+
+def _hidream(**changes):
+    """Llama's hidden states come stacked, one of each layer. In training the class hands the tokens back as they are,
+    those that pad an oblong picture among them, unless `force_inference_output`."""
+    config = dict(patch_size=2, in_channels=16, out_channels=16, num_layers=16, num_single_layers=32,
+                  attention_head_dim=128, num_attention_heads=20, caption_channels=(4096, 4096), text_emb_dim=2048,
+                  num_routed_experts=4, num_activated_experts=2, axes_dims_rope=(64, 32, 32),
+                  max_resolution=(128, 128), llama_layers=(*range(32), *[31] * 16)) | changes
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        t5, llama = config["caption_channels"]
+        return {"hidden_states": (_latent_picture(case, config["in_channels"]), None),
+                "timesteps": ((batch,), torch.float32),
+                "encoder_hidden_states_t5": ((batch, text, t5), None),
+                "encoder_hidden_states_llama3": ((32, batch, text, llama), None),
+                "pooled_embeds": ((batch, config["text_emb_dim"]), None)}
+
+    def targets(case, config):
+        batch, channels, height, width = _latent_picture(case, config["out_channels"])
+        if config.get("force_inference_output"):
+            return [(batch, channels, height, width)]
+        tokens = height * width if height == width else config["max_resolution"][0] * config["max_resolution"][1]
+        return [(batch, channels, tokens // 4, 4)]
+
+    return Model("diffusers", "HiDreamImageTransformer2DModel", config, inputs, targets, _DOUBLE_SINGLE,
+                 values=lambda case: denoiser_values.evenly_spread(config["num_routed_experts"]))
 
 
 # -- UNets -----------------------------------------------------------------------------------------------------------
@@ -610,6 +641,7 @@ MODELS = {
     "qwen_image_edit_2511": _qwen_image(zero_cond_t=True),
     "z_image": _z_image(),
     "lumina2": _lumina2(),
+    "hidream_i1": _hidream(),
     "sd3_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=192,
                        qk_norm=None),
     "sd35_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,

@@ -161,7 +161,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is aten.add.Tensor and _adds_in_place(args, kwargs):
             return args[0]
-        if func is aten.index_put.default and _puts_in_place():
+        if func in _PUTS_IN_PLACE and _puts_in_place(func):
             return args[0]
         out = func(*args, **(kwargs or {}))
         place = self._place() if self.events is not None else None
@@ -246,12 +246,16 @@ def _adds_in_place(args, kwargs) -> bool:
             and torch._prims_common.is_non_overlapping_and_dense_or_false(first))
 
 
-def _puts_in_place() -> bool:
-    """Whether this `index_put` stands for the one in place that the gradient of an index is made with: into zeros that
-    nobody else sees. Under a dispatch mode these count as a subclass, too, and are copied
-    (torch/csrc/autograd/FunctionsManual.cpp, index_backward)."""
+#: Ops that the gradient of a pick is made with, and the nodes that make it so.
+_PUTS_IN_PLACE = {aten.index_put.default: "IndexBackward0", aten.scatter.src: "TopkBackward0"}
+
+
+def _puts_in_place(func) -> bool:
+    """Whether this op stands for the one in place that puts a gradient into zeros that nobody else sees. Under a
+    dispatch mode these count as a subclass, too, and are copied (torch/csrc/autograd/FunctionsManual.cpp,
+    index_backward, value_selecting_reduction_backward)."""
     node = torch._C._current_autograd_node()
-    return not torch.is_grad_enabled() and node is not None and node.name() == "IndexBackward0"
+    return not torch.is_grad_enabled() and node is not None and node.name() == _PUTS_IN_PLACE[func]
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ std::span<const Family> families() {
         Family{"cogvideox", cogvideox::build},
         Family{"flux", flux::build},
         Family{"flux2", flux2::build},
+        Family{"hidream", hidream::build},
         Family{"hunyuan_video", hunyuan_video::build},
         Family{"hunyuan_video15", hunyuan_video15::build},
         Family{"hunyuan_video_framepack", hunyuan_video_framepack::build},

@@ -104,7 +104,9 @@ const char* to_text(Op op) {
                                       "relu",
                                       "threshold_backward",
                                       "avg_pool",
-                                      "avg_pool_backward"};
+                                      "avg_pool_backward",
+                                      "topk",
+                                      "sort"};
     static_assert(names.size() == static_cast<std::size_t>(Op::count_));
     return names[static_cast<std::size_t>(op)];
 }

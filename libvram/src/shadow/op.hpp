@@ -105,6 +105,8 @@ enum class Op : std::uint8_t {
     threshold_backward,
     avg_pool,
     avg_pool_backward,
+    topk,
+    sort,
     count_
 };
 

@@ -135,8 +135,13 @@ struct Conv {
 // ---- lookups, joins, loss
 [[nodiscard]] Tensor embedding(Tensor weight, Tensor ids);
 [[nodiscard]] Tensor index(Tensor x, int dim, Tensor ids);  ///< x[.., ids, ..], ids [N]
-/// x[mask], mask [x.size(0)] with `count` that are true; what the kernel finds them with is scratch.
+/// x[mask], mask [N] bool over the first dimension; how many it holds is a value, which the caller knows.
 [[nodiscard]] Tensor index_mask(Tensor x, Tensor mask, std::int64_t count);
+/// x[mask] = values: in place, x gets the history.
+void index_put_mask_(Tensor& x, Tensor mask, Tensor values);
+/// torch.topk over the last dimension: values, and their places as int64.
+[[nodiscard]] Tensors topk(Tensor x, std::int64_t k);
+[[nodiscard]] Tensor argsort(Tensor x);  ///< over the last dimension; int64, no history
 [[nodiscard]] Tensor cat(std::span<const Tensor> parts, int dim);
 [[nodiscard]] Tensor cat(std::initializer_list<Tensor> parts, int dim);
 [[nodiscard]] Tensor stack(std::span<const Tensor> parts, int dim);

@@ -54,13 +54,45 @@ void embedding_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::embedding_backward);
 }
 
+// A mask picks by the places that it holds, int64, found for the length of the kernel. Source:
+// aten/src/ATen/native/IndexingUtils.h, expandTensors.
+StorageRef places_of(Run& run, const Tensor& ids, std::int64_t count) {
+    return ids.dtype() == Dtype::boolean ? run.scratch(checked_mul(8, count), Op::index) : StorageRef();
+}
+
 // index_backward: zeros that the gradient is put into, sorted by place so that what repeats adds up: the places and
 // a range, before and after, are 8 bytes an element each; cub's own scratch is not in it. Source: derivatives.yaml,
 // index.Tensor; aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel.
 void index_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor ids = run.unpack(node.saved[0]);
+    const std::int64_t count = node.numbers[0];
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::zeros);
-    const StorageRef sorted = run.scratch(checked_mul(4 * 8, node.numbers[0]), Op::index);
+    const StorageRef places = places_of(run, ids, count);
+    const StorageRef sorted = run.scratch(checked_mul(4 * 8, count), Op::index);
+}
+
+// self: a copy of the gradient with zeros in the places, these made first; values: the gradient's places. Source:
+// derivatives.yaml, index_put_.
+void index_put_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor ids = run.unpack(node.saved[0]);
+    const Dims& values = node.meta[0]->sizes;
+    const auto places = [&] { return places_of(run, ids, values[0]); };
+    if (node.needs(0)) {
+        const Tensor zeros = run.empty(values, grads[0].dtype(), Op::zeros);
+        out[0] = run.empty_like(grads[0], Op::clone);
+        const StorageRef found = places();
+    }
+    if (node.needs(1)) {
+        const StorageRef found = places();
+        out[1] = run.empty(values, grads[0].dtype(), Op::index);
+    }
+}
+
+// Zeros that the gradient is scattered into. Source: torch/csrc/autograd/FunctionsManual.cpp,
+// value_selecting_reduction_backward.
+void topk_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor indices = run.unpack(node.saved[0]);
+    out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::zeros);
 }
 
 void mse_backward(Run& run, Node& node, Tensors&, Tensors& out) {
@@ -247,7 +279,7 @@ Tensor embedding(Tensor weight_in, Tensor ids_in) {
 
 namespace {
 
-Tensor picked(Tensor& x, int dim, const Tensor& ids, std::int64_t count) {
+Tensor picked(Tensor& x, int dim, Tensor& ids, std::int64_t count) {
     Run& run = x.run();
     NodeRef node = run.record(Op::index, index_backward, {&x});
     if (node) {
@@ -257,6 +289,7 @@ Tensor picked(Tensor& x, int dim, const Tensor& ids, std::int64_t count) {
     }
     Dims sizes = x.sizes();
     sizes[dim < 0 ? dim + x.rank() : dim] = count;
+    const StorageRef places = places_of(run, ids, count);
     Tensor out = run.empty(sizes, x.dtype(), Op::index);
     Run::attach(out, node);
     return out;
@@ -266,12 +299,49 @@ Tensor picked(Tensor& x, int dim, const Tensor& ids, std::int64_t count) {
 
 Tensor index(Tensor x_in, int dim, Tensor ids_in) {
     Tensor x = std::move(x_in), ids = std::move(ids_in);
-    return picked(x, dim, ids, ids.numel());
+    const std::int64_t count = ids.numel();
+    return picked(x, dim, ids, count);
 }
 
 Tensor index_mask(Tensor x_in, Tensor mask_in, std::int64_t count) {
     Tensor x = std::move(x_in), mask = std::move(mask_in);
     return picked(x, 0, mask, count);
+}
+
+void index_put_mask_(Tensor& x, Tensor mask_in, Tensor values_in) {
+    const Tensor mask = std::move(mask_in), values = std::move(values_in);
+    Run& run = x.run();
+    const NodeRef node = run.record(Op::index, index_put_backward, {&x, &values});
+    if (node) {
+        node->meta.push_back(values.layout());
+        run.save(*node, mask);
+    }
+    const StorageRef places = places_of(run, mask, values.size(0));
+    Run::attach(x, node);
+}
+
+Tensors topk(Tensor x_in, std::int64_t k) {
+    Tensor x = std::move(x_in);
+    Run& run = x.run();
+    NodeRef node = run.record(Op::topk, topk_backward, {&x});
+    Dims sizes = x.sizes();
+    sizes[x.rank() - 1] = k;
+    Tensor values = run.empty(sizes, x.dtype(), Op::topk);
+    Tensor indices = run.empty(sizes, Dtype::i64, Op::topk);
+    if (node) {
+        node->meta.push_back(x.layout());
+        run.save(*node, indices);
+    }
+    Run::attach(values, node);
+    return {values, indices};
+}
+
+// The sorted values are made too, and dropped. Source: aten/src/ATen/native/Sorting.cpp, argsort.
+Tensor argsort(Tensor x_in) {
+    const Tensor x = std::move(x_in);
+    Run& run = x.run();
+    const Tensor values = run.empty_like(x, Op::sort);
+    return run.empty(x.sizes(), Dtype::i64, Op::sort);
 }
 
 Tensor repeat_interleave(Tensor x_in, std::int64_t times, int dim) {
