@@ -309,6 +309,49 @@ def _hidream(**changes):
                  values=lambda case: denoiser_values.evenly_spread(config["num_routed_experts"]))
 
 
+# -- ERNIE-Image, Krea 2: text and picture in one stream --------------------------------------------------------------
+
+def _ernie_image():
+    config = dict(hidden_size=4096, num_attention_heads=32, num_layers=36, ffn_hidden_size=12288, in_channels=128,
+                  out_channels=128, patch_size=1, text_in_dim=3072, rope_theta=256, rope_axes_dim=(32, 48, 48),
+                  eps=1e-6, qk_layernorm=True)
+
+    def latents(case, config):
+        return case["batch"], config["in_channels"], case["height"] // 16, case["width"] // 16
+
+    def inputs(case, config):
+        batch = case["batch"]
+        return {"hidden_states": (latents(case, config), None),
+                "timestep": ((batch,), None),
+                "text_bth": ((batch, case["text_tokens"], config["text_in_dim"]), None),
+                "text_lens": ((batch,), torch.int64)}
+
+    return Model("diffusers", "ErnieImageTransformer2DModel", config, inputs,
+                 lambda case, config: [latents(case, config)], {"blocks": "num_layers"})
+
+
+def _krea2():
+    """Twelve layers of the text encoder for each token, and a mask of its padding, as the pipeline hands them over."""
+    config = dict(in_channels=64, num_layers=28, attention_head_dim=128, num_attention_heads=48, num_key_value_heads=12,
+                  intermediate_size=16384, timestep_embed_dim=256, text_hidden_dim=2560, num_text_layers=12,
+                  text_num_attention_heads=20, text_num_key_value_heads=20, text_intermediate_size=6912,
+                  num_layerwise_text_blocks=2, num_refiner_text_blocks=2, axes_dims_rope=(32, 48, 48),
+                  rope_theta=1000.0, norm_eps=1e-5)
+
+    def inputs(case, config):
+        batch, text, image = case["batch"], case["text_tokens"], _tokens(case["width"], case["height"])
+        return {"hidden_states": ((batch, image, config["in_channels"]), None),
+                "encoder_hidden_states": ((batch, text, config["num_text_layers"], config["text_hidden_dim"]), None),
+                "timestep": ((batch,), None),
+                "position_ids": ((text + image, 3), torch.float32),
+                "encoder_attention_mask": ((batch, text), torch.bool)}
+
+    return Model("diffusers", "Krea2Transformer2DModel", config, inputs,
+                 lambda case, config: [inputs(case, config)["hidden_states"][0]],
+                 {"blocks": "num_layers", "layerwise": "num_layerwise_text_blocks",
+                  "refiners": "num_refiner_text_blocks"})
+
+
 # -- UNets -----------------------------------------------------------------------------------------------------------
 
 def _unet_inputs(case, config):
@@ -642,6 +685,8 @@ MODELS = {
     "z_image": _z_image(),
     "lumina2": _lumina2(),
     "hidream_i1": _hidream(),
+    "ernie_image": _ernie_image(),
+    "krea2": _krea2(),
     "sd3_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=192,
                        qk_norm=None),
     "sd35_medium": _sd3(num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
