@@ -17,7 +17,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 def choose(query, key, value, mask, dropout, gqa) -> str:
     """`flash`, `efficient` or `math`, in the order in which sm89 prefers them (cuDNN comes last there)."""
-    if query.dim() != 4:
+    if query.dim() != 4 or 0 in (query.shape[-2], key.shape[-2]):
         return "math"
     head, head_v = query.shape[-1], value.shape[-1]
     same_heads = query.shape[-3] == key.shape[-3] == value.shape[-3]

@@ -125,16 +125,18 @@ def _make(recorder: Recorder, shapes: dict, dtype) -> dict:
 
 
 def _nested(flat: dict) -> dict:
-    """Dotted names put where they belong: `a.b` into a dict, `a.0` into a list."""
+    """Dotted names put where they belong: `a.b` into a dict, `a.0` into a list, `a.0.1` into a list of lists."""
     nested = {}
     for name, value in flat.items():
         outer, _, inner = name.partition(".")
-        if not inner:
-            nested[outer] = value
-        elif inner.isdigit():
-            nested.setdefault(outer, []).append(value)
-        else:
+        if inner:
             nested.setdefault(outer, {})[inner] = value
+        else:
+            nested[outer] = value
+    for name, parts in nested.items():
+        if isinstance(parts, dict):
+            parts = _nested(parts)
+            nested[name] = list(parts.values()) if all(key.isdigit() for key in parts) else parts
     return nested
 
 
@@ -156,11 +158,9 @@ def _weights_bytes(model, recorder) -> int:
 # -- a denoiser ------------------------------------------------------------------------------------------------------
 
 def _play_model(case: dict, recorder: Recorder) -> dict:
-    import importlib
-
     entry = models.MODELS[case["model"]]
     config = _config_of(case, entry)
-    cls = getattr(importlib.import_module(entry.library), entry.cls)
+    cls = entry.load()
     dtype = DTYPES[case["weights"]]
     trains = case["train"] != "none"
     result = {}
@@ -322,7 +322,7 @@ def _vae(case: dict):
     batch, width, height = case["batch"], case["width"], case["height"]
     frames = entry.temporal(case["frames"])
     if case["op"] == "encode":
-        shape = (batch, 3) + (() if frames is None else (case["frames"],)) + (height, width)
+        shape = (batch, entry.channels) + (() if frames is None else (case["frames"],)) + (height, width)
         return model, {"x": (shape, None)}, lambda x: model.encode(x, return_dict=False)[0]
     shape = (batch, entry.latent_channels) + (() if frames is None else (frames,)) + (
         height // entry.spatial, width // entry.spatial)

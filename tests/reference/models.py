@@ -10,6 +10,9 @@ the weights. A dotted name stands inside an argument: `added_cond_kwargs.text_em
 
 import contextlib
 import dataclasses
+import importlib
+import os
+import sys
 from typing import Callable
 
 import torch
@@ -23,7 +26,8 @@ class Model:
     """A denoiser. `inputs(case, config)` and `targets(case, config)` give shapes, `arguments(case)` what else its
     forward wants; `layers` maps short names for a case's `"layers"` to config keys, so that a case can shrink the
     model to one block of each kind. Its steps run inside of `values(case)`, which hands in what a forward reads from
-    tensors: fake ones have no values."""
+    tensors: fake ones have no values. `checkout` names an environment variable and the repository that it is to lead to,
+    for a class that no package has."""
 
     library: str
     cls: str
@@ -33,6 +37,22 @@ class Model:
     layers: dict = dataclasses.field(default_factory=dict)
     arguments: Callable = lambda case: {}
     values: Callable = lambda case: contextlib.nullcontext()
+    checkout: tuple = ()
+
+    def load(self) -> type:
+        """The real class. Raises NotHere where its checkout is missing."""
+        if self.checkout:
+            variable, repository = self.checkout
+            folder = os.environ.get(variable)
+            if not folder:
+                raise NotHere(f"{self.cls} is in no package: let {variable} be the folder of a checkout of {repository}")
+            if folder not in sys.path:
+                sys.path.insert(0, folder)
+        return getattr(importlib.import_module(self.library), self.cls)
+
+
+class NotHere(Exception):
+    """A class that cannot be recorded on this machine; the text says what it needs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +63,7 @@ class Vae:
     spatial: int = 8                      # pixels per latent, each way
     temporal: Callable = lambda frames: None   # frames -> latent frames; None: images, no time axis
     shapes: Callable = None  # case -> what is encoded and what is decoded, where they are no pictures
+    channels: int = 3                     # of a picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,17 +141,22 @@ def _qwen_image(**changes):
     config = dict(patch_size=2, in_channels=64, out_channels=16, num_layers=60, attention_head_dim=128,
                   num_attention_heads=24, joint_attention_dim=3584, guidance_embeds=False,
                   axes_dims_rope=(16, 56, 56)) | changes
+    layered = config.get("use_layer3d_rope")
 
     def grids(case):
         # Reference images stand behind the noisy tokens, each with a grid of its own; the model sees one sequence.
-        sizes = [(case["width"], case["height"]), *case.get("reference_images", [])]
-        return [(1, height // 16, width // 16) for width, height in sizes]
+        # Behind layers, which a case calls frames (the whole, then each), the picture that they are made of.
+        noisy = [(case["width"], case["height"])] * (case["frames"] + 1 if layered else 1)
+        return [(1, height // 16, width // 16) for width, height in noisy + case.get("reference_images", [])]
 
     def inputs(case, config):
         batch, tokens = case["batch"], sum(height * width for _, height, width in grids(case))
-        return {"hidden_states": ((batch, tokens, config["in_channels"]), None),
-                "encoder_hidden_states": ((batch, case["text_tokens"], config["joint_attention_dim"]), None),
-                "timestep": ((batch,), None)}
+        inputs = {"hidden_states": ((batch, tokens, config["in_channels"]), None),
+                  "encoder_hidden_states": ((batch, case["text_tokens"], config["joint_attention_dim"]), None),
+                  "timestep": ((batch,), None)}
+        if config.get("use_additional_t_cond"):
+            inputs["additional_t_cond"] = ((batch,), torch.int64)
+        return inputs
 
     return Model("diffusers", "QwenImageTransformer2DModel", config, inputs,
                  lambda case, config: [inputs(case, config)["hidden_states"][0]], {"blocks": "num_layers"},
@@ -237,7 +263,20 @@ def _z_image():
                  {"blocks": "n_layers", "refiners": "n_refiner_layers"})
 
 
-# -- Lumina 2 ----------------------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def _full_captions(case):
+    """Every caption is as long as the longest: the sums of the attention mask, which the forward reads."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    plain_list = FakeTensor.tolist
+    FakeTensor.tolist = lambda tensor: [case["text_tokens"]] * case["batch"]
+    try:
+        yield
+    finally:
+        FakeTensor.tolist = plain_list
+
+
+# -- Lumina 2, OmniGen2: captions and pictures of their own lengths ----------------------------------------------------
 
 def _lumina2():
     config = dict(sample_size=128, patch_size=2, in_channels=16, hidden_size=2304, num_layers=26, num_refiner_layers=2,
@@ -256,27 +295,51 @@ def _lumina2():
 
     @contextlib.contextmanager
     def values(case):
-        """Every caption is as long as the longest: the sums of the attention mask, which the forward reads. The tables
-        of the rotary embedding, plain tensors of the module, are on the GPU from the first call on."""
+        """The tables of the rotary embedding, plain tensors of the module, are on the GPU from the first call on."""
         from diffusers.models.transformers.transformer_lumina2 import Lumina2RotaryPosEmbed as Embed
-        from torch._subclasses.fake_tensor import FakeTensor
 
-        plain_list, plain_freqs = FakeTensor.tolist, Embed._get_freqs_cis
+        plain_freqs = Embed._get_freqs_cis
 
         def get_freqs_cis(embed, ids):
             embed.freqs_cis = [table.to(ids.device) for table in embed.freqs_cis]
             return plain_freqs(embed, ids)
 
-        FakeTensor.tolist = lambda tensor: [case["text_tokens"]] * case["batch"]
         Embed._get_freqs_cis = get_freqs_cis
         try:
-            yield
+            with _full_captions(case):
+                yield
         finally:
-            FakeTensor.tolist, Embed._get_freqs_cis = plain_list, plain_freqs
+            Embed._get_freqs_cis = plain_freqs
 
     return Model("diffusers", "Lumina2Transformer2DModel", config, inputs,
                  lambda case, config: [latents(case, config)],
                  {"blocks": "num_layers", "refiners": "num_refiner_layers"}, values=values)
+
+
+def _omnigen2():
+    """Reference pictures are refined apart and stand between the caption and the noisy tokens. The tables of the rotary
+    embedding are an argument, on the CPU. Recorded as the class runs without triton and flash-attn."""
+    config = dict(patch_size=2, in_channels=16, hidden_size=2520, num_layers=32, num_refiner_layers=2,
+                  num_attention_heads=21, num_kv_heads=7, multiple_of=256, norm_eps=1e-5, axes_dim_rope=(40, 40, 40),
+                  axes_lens=(10000, 10000, 10000), text_feat_dim=2048, timestep_scale=1000.0)
+
+    def inputs(case, config):
+        batch, text, channels = case["batch"], case["text_tokens"], config["in_channels"]
+        inputs = {"hidden_states": (_latent_picture(case, channels), None),
+                  "timestep": ((batch,), None),
+                  "text_hidden_states": ((batch, text, config["text_feat_dim"]), None),
+                  "text_attention_mask": ((batch, text), torch.int64)}
+        return inputs | {f"ref_image_hidden_states.{i}.{j}": ((channels, height // 8, width // 8), None)
+                         for i in range(batch) for j, (width, height) in enumerate(case.get("reference_images", []))}
+
+    def arguments(case):
+        return {"freqs_cis": [torch.empty((length, dim // 2), dtype=torch.complex128, device="cpu")
+                              for length, dim in zip(config["axes_lens"], config["axes_dim_rope"])]}
+
+    return Model("omnigen2.models.transformers.transformer_omnigen2", "OmniGen2Transformer2DModel", config, inputs,
+                 lambda case, config: [_latent_picture(case, config["in_channels"])],
+                 {"blocks": "num_layers", "refiners": "num_refiner_layers"}, arguments, _full_captions,
+                 ("VRAMEST_OMNIGEN2", "https://github.com/VectorSpaceLab/OmniGen2 (0f72fa9), with einops installed"))
 
 
 # -- HiDream-I1: experts -----------------------------------------------------------------------------------------------
@@ -682,8 +745,10 @@ MODELS = {
     "qwen_image_edit": _qwen_image(),
     "qwen_image_edit_2509": _qwen_image(),
     "qwen_image_edit_2511": _qwen_image(zero_cond_t=True),
+    "qwen_image_layered": _qwen_image(use_additional_t_cond=True, use_layer3d_rope=True),
     "z_image": _z_image(),
     "lumina2": _lumina2(),
+    "omnigen2": _omnigen2(),
     "hidream_i1": _hidream(),
     "ernie_image": _ernie_image(),
     "krea2": _krea2(),
@@ -769,6 +834,8 @@ VAES = {
     "vae_sd_4ch": _kl(latent_channels=4, sample_size=1024),
     "vae_flux2": Vae("AutoencoderKLFlux2", dict(sample_size=1024), 32),
     "vae_qwenimage": Vae("AutoencoderKLQwenImage", dict(base_dim=96, z_dim=16), 16, temporal=_every(4)),
+    "vae_qwenimage_layered": Vae("AutoencoderKLQwenImage", dict(base_dim=96, z_dim=16, input_channels=4), 16,
+                                 temporal=_every(4), channels=4),
     "vae_wan21": Vae("AutoencoderKLWan", dict(base_dim=96, z_dim=16), 16, temporal=_every(4)),
     "vae_wan22": Vae("AutoencoderKLWan",
                      dict(base_dim=160, decoder_base_dim=256, z_dim=48, in_channels=12, out_channels=12, patch_size=2,

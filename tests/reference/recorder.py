@@ -28,6 +28,8 @@ aten = torch.ops.aten
 
 #: Packages whose frames count as "the model's code"; the innermost such frame names an event.
 MODEL_PACKAGES = ("diffusers", "transformers", "peft")
+#: Folders of classes that no package has.
+MODEL_CHECKOUTS = ("omnigen2",)
 #: What any allocation is rounded up to: the smallest block of torch's caching allocator.
 ROUND = 512
 
@@ -120,7 +122,8 @@ class Recorder(TorchDispatchMode):
     def _short_name(self, path: str):
         """`transformer_flux.py` for a file of a model package, None for any other."""
         parts = path.split(os.sep)
-        inside = "site-packages" in parts and parts[parts.index("site-packages") + 1] in MODEL_PACKAGES
+        package = parts[parts.index("site-packages") + 1] if "site-packages" in parts else ""
+        inside = package in MODEL_PACKAGES or any(folder in parts for folder in MODEL_CHECKOUTS)
         return parts[-1] if inside else None
 
     def _model_line(self):

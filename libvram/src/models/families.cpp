@@ -37,6 +37,7 @@ std::span<const Family> families() {
         Family{"ltx2_connectors", ltx2_connectors::build},
         Family{"lumina2", lumina2::build},
         Family{"mochi", mochi::build},
+        Family{"omnigen2", omnigen2::build},
         Family{"pixart", pixart::build},
         Family{"qwen2_5_vl", qwen2_5_vl::build},
         Family{"qwen_image", qwen_image::build},

@@ -18,11 +18,13 @@ Backend choose(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v
     // sm86, sm89 and sm12x have too little shared memory for flash's backward of head sizes 193 to 224 (sdp_utils.cpp).
     const bool small_sm = kernels.sm == 86 || kernels.sm == 89 || kernels.sm / 10 == 12;
     const bool needs_grad = run.grad_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
-    const bool flash = half && !mask && kernels.sm >= 80 && head <= 256 && same_head &&
+    // Neither takes a sequence without tokens (sdp_utils_cpp.h, check_nonzero_sequence_lengths_dense).
+    const bool tokens = q.size(2) > 0 && k.size(2) > 0;
+    const bool flash = tokens && half && !mask && kernels.sm >= 80 && head <= 256 && same_head &&
                        !(needs_grad && small_sm && head > 192 && head <= 224);
     // Only flash takes fewer heads of keys and values than of queries.
-    const bool efficient =
-        (half || q.dtype() == Dtype::f32) && (q.dtype() != Dtype::bf16 || kernels.sm >= 80) && q.size(1) == k.size(1);
+    const bool efficient = tokens && (half || q.dtype() == Dtype::f32) &&
+                           (q.dtype() != Dtype::bf16 || kernels.sm >= 80) && q.size(1) == k.size(1);
     switch (kernels.attention) {
         case Attention::automatic:
             if (flash) return Backend::flash;
@@ -205,6 +207,16 @@ Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask, bool causal) {
     return half ? to(std::move(out), dtype) : out;
 }
 
+// Without tokens: nothing, plus a zero that depends on all three. As recorded, torch 2.13.
+Tensor of_nothing(const Tensor& q, const Tensor& k, const Tensor& v) {
+    Run& run = q.run();
+    ++run.attention_calls.math;
+    const Tensor zeros = run.empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype(), Op::zeros);
+    const Tensor of_q = sum_all(q), of_k = sum_all(k), of_v = sum_all(v);
+    const Tensor two = add(of_q, of_k), three = add(two, of_v);
+    return add(zeros, mul_scalar(three));
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool causal) {
@@ -226,7 +238,7 @@ Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tenso
             }
             return flash(q, k, v);
         case Backend::efficient: return efficient(q, k, v, mask);
-        case Backend::math: return math(q, k, v, mask, causal);
+        case Backend::math: return q.numel() > 0 && k.numel() > 0 ? math(q, k, v, mask, causal) : of_nothing(q, k, v);
     }
     throw std::logic_error("attention: no such backend");
 }
