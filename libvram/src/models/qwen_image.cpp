@@ -1,6 +1,8 @@
-// Mirrors QwenImageTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_qwenimage.py): Qwen-Image and
-// the Edit models. Reference images stand behind the noisy tokens of the sequence, each with a grid of its own, as
-// QwenImageEditPipeline and QwenImageEditPlusPipeline put them.
+// Mirrors QwenImageTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_qwenimage.py): Qwen-Image, the
+// Edit models and Qwen-Image-Layered. Reference images stand behind the noisy tokens of the sequence, each with a grid
+// of its own, as QwenImageEditPipeline and QwenImageEditPlusPipeline put them; behind the layers the picture that they
+// are made of, in the same size, as QwenImageLayeredPipeline does. What it calls layers are frames here: the whole,
+// then each.
 #include <algorithm>
 #include <deque>
 #include <vector>
@@ -200,12 +202,12 @@ class QwenImageTransformerBlock : public Block {
     bool zero_cond_t_;
 };
 
-/// QwenEmbedRope with scale_rope. Its tables are plain attributes on the CPU: what it makes of them on the GPU, the
-/// class keeps for good.
+/// QwenEmbedRope with scale_rope, and QwenEmbedLayer3DRope. Its tables are plain attributes on the CPU: what it makes
+/// of them on the GPU, the class keeps for good.
 class QwenEmbedRope {
   public:
     QwenEmbedRope() = default;
-    explicit QwenEmbedRope(const std::vector<std::int64_t>& axes_dim) {
+    QwenEmbedRope(const std::vector<std::int64_t>& axes_dim, bool layers) : layers_(layers) {
         for (const std::int64_t axis : axes_dim) {
             axes_.push_back(axis / 2);
             dim_ += axis / 2;
@@ -224,7 +226,9 @@ class QwenEmbedRope {
         std::int64_t max_vid_index = 0;
         for (std::size_t idx = 0; idx < img_shapes.size(); ++idx) {
             const auto [height, width] = img_shapes[idx];
-            freqs.push_back(compute_video_freqs(run, img_shapes[idx], static_cast<std::int64_t>(idx)));
+            // Behind layers, the picture that they are made of is layer -1.
+            const bool condition = layers_ && idx + 1 == img_shapes.size();
+            freqs.push_back(compute_video_freqs(run, img_shapes[idx], condition ? -1 : static_cast<std::int64_t>(idx)));
             max_vid_index = std::max({height / 2, width / 2, max_vid_index});
         }
         const Tensor txt_freqs = slice(pos_freqs_, 0, max_vid_index, max_vid_index + text_tokens);
@@ -239,7 +243,7 @@ class QwenEmbedRope {
         Tensor freqs;
     };
 
-    // _compute_video_freqs, with lru_cache(maxsize=128)
+    // _compute_video_freqs and _compute_condition_freqs, with lru_cache: maxsize=128, of layers None
     [[nodiscard]] const Tensor& compute_video_freqs(Run& run, const Grid& grid, std::int64_t idx) const {
         const auto found = std::find_if(cache_.begin(), cache_.end(),
                                         [&](const Cached& cached) { return cached.grid == grid && cached.idx == idx; });
@@ -251,8 +255,9 @@ class QwenEmbedRope {
         const auto [height, width] = grid;
         const Tensors freqs_pos = split(pos_freqs_, axes_, 1);
         const Tensors freqs_neg = split(neg_freqs_, axes_, 1);
-        const Tensor freqs_frame =
-            expand(view(slice(freqs_pos[0], 0, idx, idx + 1), {1, 1, 1, -1}), {1, height, width, -1});
+        const Tensor freqs_frame = expand(
+            view(idx < 0 ? slice(freqs_neg[0], 0, -1, positions) : slice(freqs_pos[0], 0, idx, idx + 1), {1, 1, 1, -1}),
+            {1, height, width, -1});
         const Tensor freqs_height =
             expand(view(centred(freqs_neg[1], freqs_pos[1], height), {1, height, 1, -1}), {1, height, width, -1});
         const Tensor freqs_width =
@@ -262,7 +267,7 @@ class QwenEmbedRope {
             const ComponentScope scope(run, run.trace.tags[run.activation_tag].component, Category::model_cache);
             cache_.push_back({grid, idx, clone(freqs)});
         }
-        if (cache_.size() > 128) cache_.erase(cache_.begin());
+        if (!layers_ && cache_.size() > 128) cache_.erase(cache_.begin());
         return cache_.back().freqs;
     }
     static Tensor centred(const Tensor& neg, const Tensor& pos, std::int64_t size) {
@@ -277,6 +282,7 @@ class QwenEmbedRope {
     }
 
     static constexpr std::int64_t positions = 4096;
+    bool layers_ = false;
     Dims axes_;  // numbers a position, by axis: frame, height, width
     std::int64_t dim_ = 0;
     mutable Tensor pos_freqs_, neg_freqs_;
@@ -289,9 +295,12 @@ class QwenImageTransformer2DModel : public Model {
         : QwenImageTransformer2DModel(Builder(weights), config) {}
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        return {{"hidden_states", {request.batch, image_tokens(request), in_channels_}, request.dtype},
-                {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype},
-                {"timestep", {request.batch}, request.dtype}};
+        std::vector<Value> out{
+            {"hidden_states", {request.batch, image_tokens(request), in_channels_}, request.dtype},
+            {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype},
+            {"timestep", {request.batch}, request.dtype}};
+        if (use_additional_t_cond_) out.push_back({"additional_t_cond", {request.batch}, Dtype::i64});
+        return out;
     }
 
     [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
@@ -311,7 +320,7 @@ class QwenImageTransformer2DModel : public Model {
         }
         Tensor encoder_hidden_states = txt_norm(args[1]);
         encoder_hidden_states = txt_in(encoder_hidden_states);  // [B, T, D]
-        Tensor temb = time_text_embed(timestep, hidden_states);
+        Tensor temb = time_text_embed(timestep, hidden_states, use_additional_t_cond_ ? args[3] : Tensor());
         const Tensors image_rotary_emb = pos_embed(run, img_shapes, encoder_hidden_states.size(1));
 
         const Caller call(run, gradient_checkpointing);
@@ -333,11 +342,15 @@ class QwenImageTransformer2DModel : public Model {
           out_channels_(config.integer("out_channels", in_channels_)),
           joint_attention_dim_(config.integer("joint_attention_dim")),
           zero_cond_t_(config.boolean("zero_cond_t", false)),
-          pos_embed(config.integers("axes_dims_rope")) {
+          use_additional_t_cond_(config.boolean("use_additional_t_cond", false)),
+          use_layer3d_rope_(config.boolean("use_layer3d_rope", false)),
+          pos_embed(config.integers("axes_dims_rope"), use_layer3d_rope_) {
         const std::int64_t heads = config.integer("num_attention_heads"),
                            head_dim = config.integer("attention_head_dim");
         const Sizes sizes{heads * head_dim, heads, head_dim, zero_cond_t_};
         timestep_embedder = TimestepEmbedding(builder["time_text_embed"]["timestep_embedder"], 256, sizes.dim);
+        if (use_additional_t_cond_)
+            addition_t_embedding = builder["time_text_embed"].embedding("addition_t_embedding", 2, sizes.dim);
         txt_norm = PlainRmsNorm(builder["txt_norm"], joint_attention_dim_);
         img_in = builder.linear("img_in", in_channels_, sizes.dim);
         txt_in = builder.linear("txt_in", joint_attention_dim_, sizes.dim);
@@ -350,10 +363,12 @@ class QwenImageTransformer2DModel : public Model {
         proj_out = builder.linear("proj_out", sizes.dim, patch_size_ * patch_size_ * out_channels_);
     }
 
-    // Of the noisy picture and of each reference image: 8 pixels a latent, patch_size latents a token, each way.
+    // Of the noisy picture or its layers and of each reference image: 8 pixels a latent, patch_size latents a token,
+    // each way.
     [[nodiscard]] std::vector<QwenEmbedRope::Grid> grids(const Request& request) const {
         const std::int64_t side = 8 * patch_size_;
-        std::vector<QwenEmbedRope::Grid> out{{request.height / side, request.width / side}};
+        std::vector<QwenEmbedRope::Grid> out(static_cast<std::size_t>(use_layer3d_rope_ ? request.frames + 1 : 1),
+                                             {request.height / side, request.width / side});
         for (const auto& [width, height] : request.reference_images) out.push_back({height / side, width / side});
         return out;
     }
@@ -364,15 +379,20 @@ class QwenImageTransformer2DModel : public Model {
     }
 
     // QwenTimestepProjEmbeddings
-    [[nodiscard]] Tensor time_text_embed(const Tensor& timestep, const Tensor& hidden_states) const {
+    [[nodiscard]] Tensor time_text_embed(const Tensor& timestep, const Tensor& hidden_states,
+                                         const Tensor& addition_t_cond) const {
         const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
-        return timestep_embedder(to(timesteps_proj, hidden_states.dtype()));
+        const Tensor timesteps_emb = timestep_embedder(to(timesteps_proj, hidden_states.dtype()));
+        if (!addition_t_cond.defined()) return timesteps_emb;
+        const Tensor addition_t_emb = to(addition_t_embedding(addition_t_cond), hidden_states.dtype());
+        return add(timesteps_emb, addition_t_emb);
     }
 
     std::int64_t patch_size_, in_channels_, out_channels_, joint_attention_dim_;
-    bool zero_cond_t_;
+    bool zero_cond_t_, use_additional_t_cond_, use_layer3d_rope_;
     QwenEmbedRope pos_embed;
     TimestepEmbedding timestep_embedder;
+    nn::Embedding addition_t_embedding;
     PlainRmsNorm txt_norm;
     Linear img_in, txt_in, proj_out;
     std::deque<QwenImageTransformerBlock> transformer_blocks;
