@@ -86,6 +86,20 @@ TEST_CASE("what a backward allocates, gradient by gradient") {
              Case{"normalize",
                   [](const Tensor& x) { return normalize(x, 1); },
                   {1024, 1024, 1024, 1024, 1024, 128, 4, 32, 128, 1024, 32, 1024}},
+             Case{"topk: zeros, into which the gradient is scattered",
+                  [](const Tensor& x) { return topk(x, 1)[0]; },
+                  {1024}},
+             Case{"rows that a mask picks: zeros like the input",
+                  [](const Tensor& x) { return index_mask(x, x.run().empty({2}, Dtype::boolean), 1); },
+                  {1024}},
+             Case{"rows that a mask writes: zeros like the values, the gradient with these in it, the values'; then "
+                  "the slice's and the product's",
+                  [](const Tensor& x) {
+                      Tensor y = mul_scalar(x);
+                      index_put_mask_(y, x.run().empty({2}, Dtype::boolean), slice(x, 0, 0, 1));
+                      return y;
+                  },
+                  {512, 1024, 512, 1024, 1024}},
          }) {
         CAPTURE(c.why);
         Run run(tensors_only());
@@ -183,6 +197,20 @@ TEST_CASE("what an op allocates, in order") {
                       (void)scaled_dot_product_attention(q, k, k, {}, true);
                   },
                   {256, 128, 256, 4, 4, 4, 4, 16, 256, 256, 256, 64, 64, 256}},
+             Case{"attention without tokens: three sums, their sum, and that times nothing",
+                  [&](Run& run) {
+                      const Tensor q = make(run, {1, 4, 0, 8}, Dtype::bf16);
+                      (void)scaled_dot_product_attention(q, q, q);
+                  },
+                  {2, 2, 2, 2, 2, 2}},
+             Case{"topk: values and places",
+                  [&](Run& run) {
+                      (void)topk(make(run, {4, 8}, Dtype::f32), 2);
+                  },
+                  {128, 32, 64}},
+             Case{"argsort: the sorted values are dropped",
+                  [&](Run& run) { (void)argsort(make(run, {16}, Dtype::i64)); },
+                  {128, 128, 128}},
          }) {
         CAPTURE(c.why);
         Run run(tensors_only());
