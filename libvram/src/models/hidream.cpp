@@ -1,6 +1,7 @@
 // Mirrors HiDreamImageTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_hidream_image.py):
 // HiDream-I1 Full, Dev and Fast. Which expert a token goes to is a value; here each expert gets its share of them, the
 // first ones one more where that leaves a rest. train() goes with grad mode, eval() without, as in a plain loop.
+#include <algorithm>
 #include <array>
 #include <deque>
 

@@ -1,5 +1,4 @@
 // Mirrors Krea2Transformer2DModel (diffusers 0.42.1, models/transformers/transformer_krea2.py): Krea 2 Raw and Turbo.
-#include <array>
 #include <deque>
 
 #include "models/attention.hpp"

@@ -1,34 +1,28 @@
 // Mirrors Lumina2Transformer2DModel (diffusers 0.42.1, models/transformers/transformer_lumina2.py): Lumina-Image 2.0.
 // The class reads each caption's length from the attention mask; here every caption is as long as the longest.
-#include <array>
+#include <algorithm>
 #include <deque>
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
+#include "models/lumina.hpp"
 #include "models/normalization.hpp"
 
 namespace vram::models::lumina2 {
 namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
-using nn::Block;
 using nn::Linear;
 using nn::Tensor;
 using nn::Tensors;
 
-std::span<const Tensor> all(const Tensors& tensors) { return {tensors.begin(), tensors.size()}; }
-
-struct Sizes {
-    std::int64_t dim, heads, kv_heads, inner_dim;
-};
-
 /// LuminaFeedForward
 class FeedForward {
   public:
-    FeedForward(const Builder& builder, std::int64_t dim, std::int64_t inner_dim)
-        : linear_1(builder.linear("linear_1", dim, inner_dim, false)),
-          linear_2(builder.linear("linear_2", inner_dim, dim, false)),
-          linear_3(builder.linear("linear_3", dim, inner_dim, false)) {}
+    FeedForward(const Builder& builder, const LuminaSizes& sizes)
+        : linear_1(builder.linear("linear_1", sizes.dim, sizes.inner_dim, false)),
+          linear_2(builder.linear("linear_2", sizes.inner_dim, sizes.dim, false)),
+          linear_3(builder.linear("linear_3", sizes.dim, sizes.inner_dim, false)) {}
 
     Tensor operator()(Tensor x_in) const {
         const Tensor x = std::move(x_in);
@@ -51,7 +45,7 @@ class FeedForward {
 /// Attention with Lumina2AttnProcessor2_0.
 class Lumina2Attention {
   public:
-    Lumina2Attention(const Builder& builder, const Sizes& sizes)
+    Lumina2Attention(const Builder& builder, const LuminaSizes& sizes)
         : heads_(sizes.heads),
           head_dim_(sizes.dim / sizes.heads),
           kv_heads_(sizes.kv_heads),
@@ -81,8 +75,8 @@ class Lumina2Attention {
         key = norm_k(key);
 
         // Apply RoPE
-        query = apply_rotary_emb(query, image_rotary_emb);
-        key = apply_rotary_emb(key, image_rotary_emb);
+        query = apply_complex_rotary_emb(query, image_rotary_emb);
+        key = apply_complex_rotary_emb(key, image_rotary_emb);
         query = to(query, dtype);
         key = to(key, dtype);
 
@@ -104,16 +98,6 @@ class Lumina2Attention {
     }
 
   private:
-    // apply_rotary_emb(use_real=False): the table is complex128, and so is the product.
-    static Tensor apply_rotary_emb(const Tensor& x, const Tensor& freqs_cis_in) {
-        Tensor pairs = to_float(x);
-        pairs = reshape(std::move(pairs), {x.size(0), x.size(1), x.size(2), -1, 2});
-        const Tensor x_rotated = view_as_complex(std::move(pairs));
-        const Tensor freqs_cis = unsqueeze(freqs_cis_in, 2);
-        const Tensor x_out = flatten(view_as_real(mul(x_rotated, freqs_cis)), 3, 4);
-        return to(x_out, x.dtype());
-    }
-
     [[nodiscard]] Tensor for_every_head(const Tensor& x) const {
         return flatten(repeat(unsqueeze(x, 3), {1, 1, 1, heads_ / kv_heads_, 1}), 2, 3);
     }
@@ -123,75 +107,13 @@ class Lumina2Attention {
     Linear to_q, to_k, to_v, to_out;
 };
 
-/// args: hidden_states [B, S, D], image_rotary_emb [B, S, head_dim / 2], with modulation temb [B, 1024], else
-/// attention_mask [B, S] → hidden_states
-class Lumina2TransformerBlock : public Block {
+class Norm : public PlainRmsNorm {
   public:
-    Lumina2TransformerBlock(const Builder& parent, const Sizes& sizes, bool modulation)
-        : Lumina2TransformerBlock(parent.block(*this), sizes, modulation, 0) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor hidden_states = args[0];
-        const Tensor& image_rotary_emb = args[1];
-        if (!modulation_) {
-            const Tensor norm_hidden_states = norm1(hidden_states);
-            const Tensor attn_output = attn(norm_hidden_states, args[2], image_rotary_emb);
-            hidden_states = add(hidden_states, norm2(attn_output));
-            const Tensor mlp_output = feed_forward(ffn_norm1(hidden_states));
-            hidden_states = add(hidden_states, ffn_norm2(mlp_output));
-            return {hidden_states};
-        }
-
-        Tensors modulated = rms_norm_zero(hidden_states, args[2]);
-        const Tensor norm_hidden_states = modulated[0], gate_msa = modulated[1], scale_mlp = modulated[2],
-                     gate_mlp = modulated[3];
-        modulated.clear();
-        const Tensor attn_output = attn(norm_hidden_states, {}, image_rotary_emb);
-        Tensor gate = tanh(unsqueeze(gate_msa, 1));
-        Tensor update = mul(std::move(gate), norm2(attn_output));
-        hidden_states = add(hidden_states, std::move(update));
-
-        Tensor normed = ffn_norm1(hidden_states);
-        normed = mul(std::move(normed), add_scalar(unsqueeze(scale_mlp, 1)));
-        const Tensor mlp_output = feed_forward(std::move(normed));
-        gate = tanh(unsqueeze(gate_mlp, 1));
-        update = mul(std::move(gate), ffn_norm2(mlp_output));
-        hidden_states = add(hidden_states, std::move(update));
-        return {hidden_states};
-    }
-
-  private:
-    Lumina2TransformerBlock(const Builder& builder, const Sizes& sizes, bool modulation, int)
-        : modulation_(modulation),
-          attn(builder["attn"], sizes),
-          feed_forward(builder["feed_forward"], sizes.dim, sizes.inner_dim) {
-        if (modulation) {
-            linear = builder["norm1"].linear("linear", std::min<std::int64_t>(sizes.dim, 1024), 4 * sizes.dim);
-            norm1 = PlainRmsNorm(builder["norm1"]["norm"], sizes.dim);
-        } else {
-            norm1 = PlainRmsNorm(builder["norm1"], sizes.dim);
-        }
-        ffn_norm1 = PlainRmsNorm(builder["ffn_norm1"], sizes.dim);
-        norm2 = PlainRmsNorm(builder["norm2"], sizes.dim);
-        ffn_norm2 = PlainRmsNorm(builder["ffn_norm2"], sizes.dim);
-        builder.finish(*this, "Lumina2TransformerBlock", {sizes.heads, sizes.kv_heads, modulation});
-    }
-
-    // LuminaRMSNormZero: {x, gate_msa, scale_mlp, gate_mlp}
-    [[nodiscard]] Tensors rms_norm_zero(const Tensor& x_in, const Tensor& emb_in) const {
-        Tensor emb = linear(silu(emb_in));
-        const Tensors parts = chunk(emb, 4, 1);  // scale_msa, gate_msa, scale_mlp, gate_mlp
-        Tensor x = norm1(x_in);
-        x = mul(std::move(x), add_scalar(unsqueeze(parts[0], 1)));
-        return {x, parts[1], parts[2], parts[3]};
-    }
-
-    bool modulation_;
-    Lumina2Attention attn;
-    FeedForward feed_forward;
-    Linear linear;
-    PlainRmsNorm norm1, ffn_norm1, norm2, ffn_norm2;
+    Norm() = default;
+    Norm(const Builder& builder, std::string_view name, std::int64_t size) : PlainRmsNorm(builder[name], size) {}
 };
+
+using Lumina2TransformerBlock = LuminaTransformerBlock<Norm, Lumina2Attention, FeedForward>;
 
 class Lumina2Transformer2DModel : public Model {
   public:
@@ -227,9 +149,9 @@ class Lumina2Transformer2DModel : public Model {
         const Caller plain(run, false), call(run, gradient_checkpointing);
         for (const Lumina2TransformerBlock& layer : context_refiner)
             encoder_hidden_states =
-                plain(layer, {encoder_hidden_states, context_rotary_emb, encoder_attention_mask})[0];
+                plain(layer, {encoder_hidden_states, encoder_attention_mask, context_rotary_emb})[0];
         for (const Lumina2TransformerBlock& layer : noise_refiner)
-            hidden_states = plain(layer, {hidden_states, noise_rotary_emb, temb})[0];
+            hidden_states = plain(layer, {hidden_states, {}, noise_rotary_emb, temb})[0];
 
         // 3. Joint Transformer blocks
         const std::int64_t encoder_seq_len = encoder_hidden_states.size(1),
@@ -244,7 +166,7 @@ class Lumina2Transformer2DModel : public Model {
         }
         hidden_states = joint_hidden_states;
         for (const Lumina2TransformerBlock& layer : layers)
-            hidden_states = call(layer, {hidden_states, rotary_emb, temb})[0];
+            hidden_states = call(layer, {hidden_states, {}, rotary_emb, temb})[0];
 
         // 4. Output norm & projection
         hidden_states = norm_out(hidden_states, temb);
@@ -258,7 +180,7 @@ class Lumina2Transformer2DModel : public Model {
             sample = permute(std::move(sample), {4, 0, 2, 1, 3});
             output.push_back(flatten(flatten(std::move(sample), 3, 4), 1, 2));
         }
-        return {stack(all(output), 0)};
+        return {stack(output, 0)};
     }
 
   private:
@@ -273,22 +195,21 @@ class Lumina2Transformer2DModel : public Model {
         const std::int64_t time_embed_dim = std::min<std::int64_t>(dim, 1024), patch = patch_size_ * patch_size_;
         const auto inner_dim =
             static_cast<std::int64_t>(config.number("ffn_dim_multiplier", 1) * 4 * static_cast<double>(dim));
-        const Sizes sizes{dim, config.integer("num_attention_heads"), config.integer("num_kv_heads"),
-                          round_up(inner_dim, config.integer("multiple_of"))};
+        const LuminaSizes sizes{dim, config.integer("num_attention_heads"), config.integer("num_kv_heads"),
+                                round_up(inner_dim, config.integer("multiple_of"))};
+        constexpr std::string_view block = "Lumina2TransformerBlock";
         x_embedder = builder.linear("x_embedder", patch * in_channels_, dim);
         const Builder embed = builder["time_caption_embed"];
         timestep_embedder = TimestepEmbedding(embed["timestep_embedder"], frequency_embedding_size, time_embed_dim);
         caption_norm = PlainRmsNorm(embed["caption_embedder"]["0"], cap_feat_dim_);
         caption_embedder = embed["caption_embedder"].linear("1", cap_feat_dim_, dim);
         for (std::int64_t i = 0; i < refiners; ++i)
-            noise_refiner.emplace_back(builder["noise_refiner"][i], sizes, true);
+            noise_refiner.emplace_back(builder["noise_refiner"][i], block, sizes, true);
         for (std::int64_t i = 0; i < refiners; ++i)
-            context_refiner.emplace_back(builder["context_refiner"][i], sizes, false);
+            context_refiner.emplace_back(builder["context_refiner"][i], block, sizes, false);
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
-            layers.emplace_back(builder["layers"][i], sizes, true);
-        norm_out_linear_1 = builder["norm_out"].linear("linear_1", time_embed_dim, dim);
-        norm_out_norm = builder["norm_out"].layer_norm("norm", dim, false);
-        norm_out_linear_2 = builder["norm_out"].linear("linear_2", dim, patch * out_channels_);
+            layers.emplace_back(builder["layers"][i], block, sizes, true);
+        norm_out = LuminaLayerNormContinuous(builder["norm_out"], dim, time_embed_dim, patch * out_channels_);
     }
 
     [[nodiscard]] Dims latents(const Request& request, std::int64_t channels) const {
@@ -359,26 +280,16 @@ class Lumina2Transformer2DModel : public Model {
             const Tensor repeated = repeat(unsqueeze(freqs, 0), {index.size(0), 1, 1});
             result.push_back(run.empty(index.sizes(), freqs.dtype(), Op::gather));
         }
-        return cat(all(result), -1);
-    }
-
-    // LuminaLayerNormContinuous
-    [[nodiscard]] Tensor norm_out(const Tensor& x_in, const Tensor& conditioning_embedding) const {
-        Tensor emb = to(silu(conditioning_embedding), x_in.dtype());
-        emb = norm_out_linear_1(std::move(emb));
-        Tensor x = norm_out_norm(x_in);
-        x = mul(std::move(x), unsqueeze(add_scalar(emb), 1));
-        x = norm_out_linear_2(x);
-        return x;
+        return cat(result, -1);
     }
 
     static constexpr std::int64_t frequency_embedding_size = 256;
     std::int64_t in_channels_, out_channels_, cap_feat_dim_, patch_size_;
     std::vector<std::int64_t> axes_dim_, axes_lens_;
-    Linear x_embedder, caption_embedder, norm_out_linear_1, norm_out_linear_2;
+    Linear x_embedder, caption_embedder;
     TimestepEmbedding timestep_embedder;
     PlainRmsNorm caption_norm;
-    nn::LayerNorm norm_out_norm;
+    LuminaLayerNormContinuous norm_out;
     std::deque<Lumina2TransformerBlock> noise_refiner, context_refiner, layers;
     mutable Tensors freqs_cis_;
 };

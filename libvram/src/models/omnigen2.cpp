@@ -1,29 +1,26 @@
 // Mirrors OmniGen2Transformer2DModel (github.com/VectorSpaceLab/OmniGen2, commit 0f72fa9, of July 2025;
 // omnigen2/models/transformers/transformer_omnigen2.py), without triton's norm and without flash-attn. diffusers 0.42.1
 // has no such class. The class reads each caption's length from its mask; here every caption is as long as the longest.
+#include <algorithm>
 #include <deque>
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
+#include "models/lumina.hpp"
 #include "models/normalization.hpp"
 
 namespace vram::models::omnigen2 {
 namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
-using nn::Block;
 using nn::Linear;
 using nn::Tensor;
 using nn::Tensors;
 
-struct Sizes {
-    std::int64_t dim, heads, kv_heads, inner_dim;
-};
-
 /// LuminaFeedForward with swiglu of components.py.
 class FeedForward {
   public:
-    FeedForward(const Builder& builder, const Sizes& sizes)
+    FeedForward(const Builder& builder, const LuminaSizes& sizes)
         : linear_1(builder.linear("linear_1", sizes.dim, sizes.inner_dim, false)),
           linear_2(builder.linear("linear_2", sizes.inner_dim, sizes.dim, false)),
           linear_3(builder.linear("linear_3", sizes.dim, sizes.inner_dim, false)) {}
@@ -48,7 +45,7 @@ class FeedForward {
 /// Attention with OmniGen2AttnProcessor.
 class Attention {
   public:
-    Attention(const Builder& builder, const Sizes& sizes)
+    Attention(const Builder& builder, const LuminaSizes& sizes)
         : heads_(sizes.heads),
           kv_heads_(sizes.kv_heads),
           head_dim_(sizes.dim / sizes.heads),
@@ -77,8 +74,8 @@ class Attention {
         key = norm_k(key);
 
         // Apply Rotary Position Embeddings
-        query = apply_rotary_emb(query, image_rotary_emb);
-        key = apply_rotary_emb(key, image_rotary_emb);
+        query = apply_complex_rotary_emb(query, image_rotary_emb);
+        key = apply_complex_rotary_emb(key, image_rotary_emb);
         query = to(query, dtype);
         key = to(key, dtype);
 
@@ -98,85 +95,23 @@ class Attention {
     }
 
   private:
-    // apply_rotary_emb(use_real=False): the table is complex128, and so is the product.
-    static Tensor apply_rotary_emb(const Tensor& x, const Tensor& freqs_cis_in) {
-        Tensor pairs = to_float(x);
-        pairs = reshape(std::move(pairs), {x.size(0), x.size(1), x.size(2), x.size(3) / 2, 2});
-        const Tensor x_rotated = view_as_complex(std::move(pairs));
-        const Tensor freqs_cis = unsqueeze(freqs_cis_in, 2);
-        const Tensor x_out = flatten(view_as_real(mul(x_rotated, freqs_cis)), 3, 4);
-        return to(x_out, x.dtype());
-    }
-
     std::int64_t heads_, kv_heads_, head_dim_;
     PlainRmsNorm norm_q, norm_k;
     Linear to_q, to_k, to_v, to_out;
 };
 
-/// args: hidden_states [B, S, D], attention_mask [B, S], image_rotary_emb, with modulation temb [B, 1024] →
-/// hidden_states
-class TransformerBlock : public Block {
+/// torch.nn.RMSNorm by name.
+class Norm {
   public:
-    TransformerBlock(const Builder& parent, const Sizes& sizes, bool modulation)
-        : TransformerBlock(parent.block(*this), sizes, modulation, 0) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor hidden_states = args[0];
-        if (!modulation_) {
-            const Tensor norm_hidden_states = norm1(hidden_states);
-            const Tensor attn_output = attn(norm_hidden_states, args[1], args[2]);
-            hidden_states = add(hidden_states, norm2(attn_output));
-            const Tensor mlp_output = feed_forward(ffn_norm1(hidden_states));
-            hidden_states = add(hidden_states, ffn_norm2(mlp_output));
-            return {hidden_states};
-        }
-        Tensors modulated = rms_norm_zero(hidden_states, args[3]);
-        const Tensor norm_hidden_states = modulated[0], gate_msa = modulated[1], scale_mlp = modulated[2],
-                     gate_mlp = modulated[3];
-        modulated.clear();
-        const Tensor attn_output = attn(norm_hidden_states, args[1], args[2]);
-        Tensor gate = tanh(unsqueeze(gate_msa, 1));
-        Tensor update = mul(std::move(gate), norm2(attn_output));
-        hidden_states = add(hidden_states, std::move(update));
-        Tensor normed = ffn_norm1(hidden_states);
-        normed = mul(std::move(normed), add_scalar(unsqueeze(scale_mlp, 1)));
-        const Tensor mlp_output = feed_forward(std::move(normed));
-        gate = tanh(unsqueeze(gate_mlp, 1));
-        update = mul(std::move(gate), ffn_norm2(mlp_output));
-        hidden_states = add(hidden_states, std::move(update));
-        return {hidden_states};
-    }
+    Norm() = default;
+    Norm(const Builder& builder, std::string_view name, std::int64_t size) : norm(builder.rms_norm(name, size)) {}
+    Tensor operator()(Tensor x) const { return norm(std::move(x)); }
 
   private:
-    TransformerBlock(const Builder& builder, const Sizes& sizes, bool modulation, int)
-        : modulation_(modulation), attn(builder["attn"], sizes), feed_forward(builder["feed_forward"], sizes) {
-        if (modulation) {
-            linear = builder["norm1"].linear("linear", std::min<std::int64_t>(sizes.dim, 1024), 4 * sizes.dim);
-            norm1 = builder["norm1"].rms_norm("norm", sizes.dim);
-        } else {
-            norm1 = builder.rms_norm("norm1", sizes.dim);
-        }
-        ffn_norm1 = builder.rms_norm("ffn_norm1", sizes.dim);
-        norm2 = builder.rms_norm("norm2", sizes.dim);
-        ffn_norm2 = builder.rms_norm("ffn_norm2", sizes.dim);
-        builder.finish(*this, "OmniGen2TransformerBlock", {sizes.heads, sizes.kv_heads, modulation});
-    }
-
-    // LuminaRMSNormZero: {x, gate_msa, scale_mlp, gate_mlp}
-    [[nodiscard]] Tensors rms_norm_zero(const Tensor& x_in, const Tensor& emb_in) const {
-        Tensor emb = linear(silu(emb_in));
-        const Tensors parts = chunk(emb, 4, 1);  // scale_msa, gate_msa, scale_mlp, gate_mlp
-        Tensor x = norm1(x_in);
-        x = mul(std::move(x), add_scalar(unsqueeze(parts[0], 1)));
-        return {x, parts[1], parts[2], parts[3]};
-    }
-
-    bool modulation_;
-    Attention attn;
-    FeedForward feed_forward;
-    Linear linear;
-    nn::RmsNorm norm1, ffn_norm1, norm2, ffn_norm2;
+    nn::RmsNorm norm;
 };
+
+using TransformerBlock = LuminaTransformerBlock<Norm, Attention, FeedForward>;
 
 class OmniGen2Transformer2DModel : public Model {
   public:
@@ -261,8 +196,9 @@ class OmniGen2Transformer2DModel : public Model {
           axes_lens_(config.integers("axes_lens")) {
         const std::int64_t refiners = config.integer("num_refiner_layers"), patch = patch_size_ * patch_size_;
         const std::int64_t time_embed_dim = std::min<std::int64_t>(dim_, 1024);
-        const Sizes sizes{dim_, config.integer("num_attention_heads"), config.integer("num_kv_heads"),
-                          round_up(4 * dim_, config.integer("multiple_of"))};
+        const LuminaSizes sizes{dim_, config.integer("num_attention_heads"), config.integer("num_kv_heads"),
+                                round_up(4 * dim_, config.integer("multiple_of"))};
+        constexpr std::string_view block = "OmniGen2TransformerBlock";
         image_index_embedding = &builder.parameter("image_index_embedding", {max_references, dim_});
         x_embedder = builder.linear("x_embedder", patch * in_channels_, dim_);
         ref_image_patch_embedder = builder.linear("ref_image_patch_embedder", patch * in_channels_, dim_);
@@ -271,16 +207,14 @@ class OmniGen2Transformer2DModel : public Model {
         caption_norm = embed["caption_embedder"].rms_norm("0", text_feat_dim_);
         caption_linear = embed["caption_embedder"].linear("1", text_feat_dim_, dim_);
         for (std::int64_t i = 0; i < refiners; ++i)
-            noise_refiner.emplace_back(builder["noise_refiner"][i], sizes, true);
+            noise_refiner.emplace_back(builder["noise_refiner"][i], block, sizes, true);
         for (std::int64_t i = 0; i < refiners; ++i)
-            ref_image_refiner.emplace_back(builder["ref_image_refiner"][i], sizes, true);
+            ref_image_refiner.emplace_back(builder["ref_image_refiner"][i], block, sizes, true);
         for (std::int64_t i = 0; i < refiners; ++i)
-            context_refiner.emplace_back(builder["context_refiner"][i], sizes, false);
+            context_refiner.emplace_back(builder["context_refiner"][i], block, sizes, false);
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
-            layers.emplace_back(builder["layers"][i], sizes, true);
-        norm_out_linear_1 = builder["norm_out"].linear("linear_1", time_embed_dim, dim_);
-        norm_out_norm = builder["norm_out"].layer_norm("norm", dim_, false);
-        norm_out_linear_2 = builder["norm_out"].linear("linear_2", dim_, patch * in_channels_);
+            layers.emplace_back(builder["layers"][i], block, sizes, true);
+        norm_out = LuminaLayerNormContinuous(builder["norm_out"], dim_, time_embed_dim, patch * in_channels_);
     }
 
     [[nodiscard]] Dims latents(const Request& request) const {
@@ -462,24 +396,14 @@ class OmniGen2Transformer2DModel : public Model {
         return combined_img_hidden_states;
     }
 
-    // LuminaLayerNormContinuous
-    [[nodiscard]] Tensor norm_out(const Tensor& x_in, const Tensor& conditioning_embedding) const {
-        Tensor emb = to(silu(conditioning_embedding), x_in.dtype());
-        emb = norm_out_linear_1(std::move(emb));
-        Tensor x = norm_out_norm(x_in);
-        x = mul(std::move(x), unsqueeze(add_scalar(emb), 1));
-        x = norm_out_linear_2(x);
-        return x;
-    }
-
     static constexpr std::int64_t frequency_embedding_size = 256, max_references = 5;
     std::int64_t dim_, in_channels_, patch_size_, text_feat_dim_;
     std::vector<std::int64_t> axes_dim_, axes_lens_;
     nn::Parameter* image_index_embedding = nullptr;
-    Linear x_embedder, ref_image_patch_embedder, caption_linear, norm_out_linear_1, norm_out_linear_2;
+    Linear x_embedder, ref_image_patch_embedder, caption_linear;
     TimestepEmbedding timestep_embedder;
     nn::RmsNorm caption_norm;
-    nn::LayerNorm norm_out_norm;
+    LuminaLayerNormContinuous norm_out;
     std::deque<TransformerBlock> noise_refiner, ref_image_refiner, context_refiner, layers;
 };
 
