@@ -63,7 +63,8 @@ class Memo {
                                                         const Callee& function);
     [[nodiscard]] std::unique_ptr<RecordedForward> play_forward(const Macro& macro, Capture& capture);
     [[nodiscard]] std::unique_ptr<Backward> record_backward(const Node& node, Key key, const Looks& incoming,
-                                                            const Looks& waiting, std::span<Storage* const> storages,
+                                                            const Looks& waiting,
+                                                            std::span<Storage* const> gradient_storages,
                                                             const Small<std::uint8_t, 12>& shared);
     [[nodiscard]] Tensor look_at(const Look& look, const std::vector<StorageRef>& storages) const;
     [[nodiscard]] Tensors stand_ins(const Macro& macro, const std::vector<StorageRef>& outsiders) const;

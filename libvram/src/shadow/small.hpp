@@ -19,9 +19,9 @@ class Small {
     Small(std::initializer_list<T> items) {
         for (const T& item : items) push_back(item);
     }
-    Small(const Small& other) { assign(other); }
+    Small(const Small& other) requires std::is_copy_constructible_v<T> { assign(other); }
     Small(Small&& other) noexcept { swap(other); }
-    Small& operator=(const Small& other) {
+    Small& operator=(const Small& other) requires std::is_copy_constructible_v<T> {
         if (this != &other) {
             clear();
             assign(other);
@@ -78,8 +78,7 @@ class Small {
 
   private:
     void assign(const Small& other) {
-        if constexpr (std::is_copy_constructible_v<T>)
-            for (const T& item : other) push_back(item);
+        for (const T& item : other) push_back(item);
     }
     void grow() {
         const std::uint32_t wide = 2 * capacity_;
