@@ -1,7 +1,10 @@
 // torch's autograd engine, one device thread: torch/csrc/autograd/engine.cpp (evaluate_function, validate_outputs),
 // input_buffer.cpp (accumulate), functions/accumulate_grad.h.
+#include <algorithm>
+#include <array>
 #include <queue>
-#include <stdexcept>
+#include <span>
+#include <vector>
 
 #include "shadow/memo.hpp"
 #include "shadow/ops.hpp"
@@ -114,7 +117,7 @@ class Engine {
         }
     }
 
-    /// One gradient that goes to several inputs.
+    /// A formula that hands one tensor to several inputs: whichever leaf it reaches first may not take it over.
     static void mark_shared(Tensors& out) {
         for (std::size_t i = 1; i < out.size(); ++i)
             for (std::size_t j = 0; j < i; ++j) {

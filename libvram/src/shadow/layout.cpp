@@ -43,6 +43,18 @@ Dims contiguous_strides(const Dims& sizes) {
     return out;
 }
 
+Dims channels_last_strides(const Dims& sizes) {
+    Dims out = sizes;
+    out[1] = 1;
+    std::int64_t stride = sizes[1];
+    for (int i = sizes.rank() - 1; i >= 2; --i) {
+        out[i] = stride;
+        stride = checked_mul(stride, sizes[i]);
+    }
+    out[0] = stride;
+    return out;
+}
+
 Dims broadcast(const Dims& a, const Dims& b) {
     const Dims& wide = a.rank() >= b.rank() ? a : b;
     const Dims& narrow = a.rank() >= b.rank() ? b : a;

@@ -44,6 +44,9 @@ class Dims {
 /// Strides of a C-contiguous tensor of these sizes (torch: a size of 0 counts as 1).
 [[nodiscard]] Dims contiguous_strides(const Dims& sizes);
 
+/// Strides in the memory formats channels_last and channels_last_3d: sizes [B, C, (T,) H, W], channels innermost.
+[[nodiscard]] Dims channels_last_strides(const Dims& sizes);
+
 /// Sizes, strides and dtype of a tensor. Interned: two equal layouts of one table are one object, so a pointer
 /// compares.
 struct Layout {

@@ -60,7 +60,6 @@ void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end
 /// In place: no allocation, `a` gets the history.
 void add_(Tensor& a, Tensor b);
 void add_scalar_(Tensor& a);
-void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor neg(Tensor x);
 [[nodiscard]] Tensor exp(Tensor x);
 [[nodiscard]] Tensor log(Tensor x);
@@ -111,6 +110,7 @@ void mul_scalar_(Tensor& a);
 [[nodiscard]] Tensor normalize(Tensor input, int dim);   ///< F.normalize
 
 // ---- convolution and pictures
+/// How a convolution goes over its input: a value for each spatial dimension.
 struct Conv {
     Dims stride, padding, dilation;
     std::int64_t groups = 1;

@@ -149,10 +149,7 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
         run.save(*node, q);
         run.save(*node, k);
         run.save(*node, v);
-        if (bias.defined())
-            run.save(*node, bias);
-        else
-            run.save_nothing(*node);
+        run.save_if(bias.defined(), *node, bias);
     }
     Tensor wide = run.empty({q.size(0), q.size(2), q.size(1), v.size(3)}, q.dtype(), Op::efficient_attention);
     Tensor out = transpose(std::move(wide), 1, 2);

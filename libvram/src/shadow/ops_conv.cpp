@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 
 #include "shadow/ops.hpp"
@@ -34,16 +35,7 @@ StorageRef conv_scratch(Run& run, const Tensor& x, const Tensor& weight, const T
 }
 
 LayoutRef channels_last(Run& run, const Dims& sizes, Dtype dtype) {
-    Dims strides = sizes;
-    std::int64_t stride = 1;
-    strides[1] = stride;
-    stride = checked_mul(stride, sizes[1]);
-    for (int i = sizes.rank() - 1; i >= 2; --i) {
-        strides[i] = stride;
-        stride = checked_mul(stride, sizes[i]);
-    }
-    strides[0] = stride;
-    return run.layouts.intern(sizes, strides, dtype);
+    return run.layouts.intern(sizes, channels_last_strides(sizes), dtype);
 }
 
 /// The weight's format decides. By cudnn_conv_suggest_memory_format a channels_last input should give a channels_last

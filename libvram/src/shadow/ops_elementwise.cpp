@@ -209,14 +209,8 @@ Tensor product(Tensor& a, Tensor& b, Op op, Backward backward, Dtype dtype) {
     NodeRef node = run.record(op, backward, {&a, &b});
     if (node) {
         // div needs the divisor for either gradient, mul each operand for the other's.
-        if (node->needs(0) || op == Op::div)
-            run.save(*node, b);
-        else
-            run.save_nothing(*node);
-        if (node->needs(1))
-            run.save(*node, a);
-        else
-            run.save_nothing(*node);
+        run.save_if(node->needs(0) || op == Op::div, *node, b);
+        run.save_if(node->needs(1), *node, a);
     }
     Tensor out = binary_result(a, b, dtype, op);
     Run::attach(out, node);
@@ -274,11 +268,6 @@ void add_(Tensor& a, Tensor b_in) {
 
 void add_scalar_(Tensor& a) {
     const NodeRef node = a.run().record(Op::add_, same_backward, {&a});
-    Run::attach(a, node);
-}
-
-void mul_scalar_(Tensor& a) {
-    const NodeRef node = a.run().record(Op::mul_, scale_backward, {&a});
     Run::attach(a, node);
 }
 

@@ -1,4 +1,3 @@
-#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -64,14 +63,8 @@ Tensor bmm(Tensor a_in, Tensor b_in) {
     Run& run = a.run();
     NodeRef node = run.record(Op::bmm, bmm_backward, {&a, &b});
     if (node) {
-        if (node->needs(0))
-            run.save(*node, b);
-        else
-            run.save_nothing(*node);
-        if (node->needs(1))
-            run.save(*node, a);
-        else
-            run.save_nothing(*node);
+        run.save_if(node->needs(0), *node, b);
+        run.save_if(node->needs(1), *node, a);
     }
     run.gemm();
     Tensor out = run.empty({a.size(0), a.size(1), b.size(2)}, a.dtype(), Op::bmm);
@@ -112,14 +105,8 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
         node->numbers[0] = bias.defined();
         node->meta.push_back(source.layout()->rank() == 1 ? rows.layout() : source.layout());
         node->meta.push_back(rows.layout());
-        if (node->needs(2))
-            run.save(*node, rows);
-        else
-            run.save_nothing(*node);
-        if (node->needs(1))
-            run.save(*node, weight);
-        else
-            run.save_nothing(*node);
+        run.save_if(node->needs(2), *node, rows);
+        run.save_if(node->needs(1), *node, weight);
     }
     run.gemm();
     Tensor out = run.empty(sizes, x.dtype(), bias.defined() ? Op::addmm : Op::mm);

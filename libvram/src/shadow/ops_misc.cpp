@@ -1,32 +1,46 @@
 #include <algorithm>
-#include <array>
-#include <stdexcept>
 
 #include "shadow/ops.hpp"
 
 namespace vram::shadow {
 namespace {
 
-Tensor reduced(const Tensor& x, int dim, bool keepdim, Op op) {
-    Dims sizes = x.sizes();
+Tensor reduced(Tensor& x, int dim, bool keepdim, Op op, Backward backward) {
+    Run& run = x.run();
     const int at = dim < 0 ? dim + x.rank() : dim;
+    const NodeRef node = run.record(op, backward, {&x});
+    if (node) {
+        node->meta.push_back(x.layout());
+        node->numbers[0] = at;
+    }
+    Dims sizes = x.sizes();
     if (keepdim)
         sizes[at] = 1;
     else
         sizes.erase(at);
-    return x.run().empty(sizes, x.dtype(), op);
+    Tensor out = run.empty(sizes, x.dtype(), op);
+    Run::attach(out, node);
+    return out;
+}
+Tensor reduced_to_one(Tensor& x, Op op, Backward backward) {
+    Run& run = x.run();
+    const NodeRef node = run.record(op, backward, {&x});
+    if (node) node->meta.push_back(x.layout());
+    Tensor out = run.empty({}, x.dtype(), op);
+    Run::attach(out, node);
+    return out;
 }
 
-Tensor widened(Run& run, const Tensor& grad, Node& node) {
+// The gradient of a reduction, expanded to the input; `numbers[0]` is the dimension that went.
+Tensor widened(const Tensor& grad, const Node& node) {
     Tensor whole = grad;
     if (whole.rank() < node.meta[0]->rank() && whole.rank() > 0)
         whole = unsqueeze(std::move(whole), static_cast<int>(node.numbers[0]));
-    static_cast<void>(run);
     return expand(std::move(whole), node.meta[0]->sizes);
 }
-void sum_backward(Run& run, Node& node, Tensors& grads, Tensors& out) { out[0] = widened(run, grads[0], node); }
+void sum_backward(Run&, Node& node, Tensors& grads, Tensors& out) { out[0] = widened(grads[0], node); }
 void mean_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
-    const Tensor whole = widened(run, grads[0], node);
+    const Tensor whole = widened(grads[0], node);
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::div);
 }
 
@@ -36,12 +50,8 @@ void softmax_backward(Run& run, Node& node, Tensors&, Tensors& out) {
 }
 
 void cat_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
-    const int dim = static_cast<int>(node.numbers[0]);
-    for (std::size_t i = 0; i < node.edges.size(); ++i) {
-        if (!node.needs(i)) continue;
-        out[i] = run.view_of(grads[0], node.meta[i]->sizes, grads[0].layout()->strides);
-    }
-    static_cast<void>(dim);
+    for (std::size_t i = 0; i < node.edges.size(); ++i)
+        if (node.needs(i)) out[i] = run.view_of(grads[0], node.meta[i]->sizes, grads[0].layout()->strides);
 }
 void stack_backward(Run&, Node& node, Tensors& grads, Tensors& out) {
     Tensors parts = unbind(grads[0], static_cast<int>(node.numbers[0]));
@@ -125,48 +135,22 @@ Tensor repeated(Tensor& x, const Dims& sizes) {
 
 Tensor mean(Tensor x_in, int dim, bool keepdim) {
     Tensor x = std::move(x_in);
-    Run& run = x.run();
-    NodeRef node = run.record(Op::mean, mean_backward, {&x});
-    if (node) {
-        node->meta.push_back(x.layout());
-        node->numbers[0] = dim < 0 ? dim + x.rank() : dim;
-    }
-    Tensor out = reduced(x, dim, keepdim, Op::mean);
-    Run::attach(out, node);
-    return out;
+    return reduced(x, dim, keepdim, Op::mean, mean_backward);
 }
 
 Tensor sum(Tensor x_in, int dim, bool keepdim) {
     Tensor x = std::move(x_in);
-    Run& run = x.run();
-    NodeRef node = run.record(Op::sum, sum_backward, {&x});
-    if (node) {
-        node->meta.push_back(x.layout());
-        node->numbers[0] = dim < 0 ? dim + x.rank() : dim;
-    }
-    Tensor out = reduced(x, dim, keepdim, Op::sum);
-    Run::attach(out, node);
-    return out;
+    return reduced(x, dim, keepdim, Op::sum, sum_backward);
 }
 
 Tensor mean_all(Tensor x_in) {
     Tensor x = std::move(x_in);
-    Run& run = x.run();
-    NodeRef node = run.record(Op::mean, mean_backward, {&x});
-    if (node) node->meta.push_back(x.layout());
-    Tensor out = run.empty({}, x.dtype(), Op::mean);
-    Run::attach(out, node);
-    return out;
+    return reduced_to_one(x, Op::mean, mean_backward);
 }
 
 Tensor sum_all(Tensor x_in) {
     Tensor x = std::move(x_in);
-    Run& run = x.run();
-    NodeRef node = run.record(Op::sum, sum_backward, {&x});
-    if (node) node->meta.push_back(x.layout());
-    Tensor out = run.empty({}, x.dtype(), Op::sum);
-    Run::attach(out, node);
-    return out;
+    return reduced_to_one(x, Op::sum, sum_backward);
 }
 
 Tensor sum_to(Tensor x_in, const Dims& sizes) {
@@ -212,19 +196,9 @@ Tensor cat(std::span<const Tensor> parts, int dim) {
         sizes[at] = checked_add(sizes[at], part.size(at));
         channels_last = channels_last && part.layout()->channels_last;
     }
-    if (node) node->numbers[0] = at;
     Tensor out;
     if (channels_last) {
-        Dims strides = sizes;
-        std::int64_t stride = 1;
-        strides[1] = stride;
-        stride *= sizes[1];
-        for (int i = sizes.rank() - 1; i >= 2; --i) {
-            strides[i] = stride;
-            stride = checked_mul(stride, sizes[i]);
-        }
-        strides[0] = stride;
-        out = run.empty(run.layouts.intern(sizes, strides, dtype), Op::cat);
+        out = run.empty(run.layouts.intern(sizes, channels_last_strides(sizes), dtype), Op::cat);
     } else {
         out = run.empty(sizes, dtype, Op::cat);
     }

@@ -1,5 +1,3 @@
-#include <stdexcept>
-
 #include "shadow/ops.hpp"
 
 namespace vram::shadow {
@@ -62,13 +60,6 @@ void vector_norm_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     out[0] = run.empty_like(quotient, Op::mul);
 }
 
-void save_optional(Run& run, Node& node, const Tensor& tensor) {
-    if (tensor.defined())
-        run.save(node, tensor);
-    else
-        run.save_nothing(node);
-}
-
 }  // namespace
 
 Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
@@ -78,8 +69,8 @@ Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     NodeRef node = run.record(Op::layer_norm, layer_norm_backward, {&x, &weight, &bias});
     if (node) {
         run.save(*node, x);
-        save_optional(run, *node, weight);
-        save_optional(run, *node, bias);
+        run.save_if(weight.defined(), *node, weight);
+        run.save_if(bias.defined(), *node, bias);
     }
     Tensor out = run.empty(x.sizes(), x.dtype(), Op::layer_norm);
     // Statistics are fp32 on CUDA whatever the input is.
@@ -123,7 +114,7 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
     NodeRef node = run.record(Op::rms_norm, rms_norm_backward, {&x, &weight});
     if (node) {
         run.save(*node, x);
-        save_optional(run, *node, weight);
+        run.save_if(weight.defined(), *node, weight);
     }
     Tensor out = run.empty_like(x, Op::rms_norm);
     const Tensor rstd = run.empty(rows_of(x), Dtype::f32, Op::rms_norm);
@@ -163,7 +154,7 @@ Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bia
     NodeRef node = run.record(Op::group_norm, group_norm_backward, {&x, &weight, &bias});
     if (node) {
         run.save(*node, x);
-        save_optional(run, *node, weight);
+        run.save_if(weight.defined(), *node, weight);
     }
     Tensor out = run.empty_like(x, Op::group_norm);
     const Tensor mean = run.empty({x.size(0), groups}, x.dtype(), Op::group_norm);

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "shadow/ops.hpp"
 
@@ -101,23 +104,40 @@ void slice_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::slice_backward);
 }
 
-// The whole input at once; parts without a gradient become zeros first.
-void split_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+// The whole input at once; parts without a gradient become zeros first. Source:
+// torch/csrc/autograd/FunctionsManual.cpp, split_with_sizes_backward and unbind_backward.
+Tensors every_gradient(Run& run, const Node& node, const Tensors& grads) {
     Tensors parts;
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
         parts.push_back(i < grads.size() && grads[i].defined()
                             ? grads[i]
                             : run.empty(node.outputs[i]->sizes, node.meta[0]->dtype, Op::zeros));
-    out[0] = cat(std::span<const Tensor>(parts.begin(), parts.size()), static_cast<int>(node.numbers[0]));
+    return parts;
+}
+void split_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    out[0] = cat(every_gradient(run, node, grads), static_cast<int>(node.numbers[0]));
+}
+void unbind_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    out[0] = stack(every_gradient(run, node, grads), static_cast<int>(node.numbers[0]));
 }
 
-void unbind_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
-    Tensors parts;
-    for (std::size_t i = 0; i < node.outputs.size(); ++i)
-        parts.push_back(i < grads.size() && grads[i].defined()
-                            ? grads[i]
-                            : run.empty(node.outputs[i]->sizes, node.meta[0]->dtype, Op::zeros));
-    out[0] = stack(std::span<const Tensor>(parts.begin(), parts.size()), static_cast<int>(node.numbers[0]));
+// Views of these lengths along a dimension, all outputs of one node.
+Tensors pieces(Tensor& x, std::span<const std::int64_t> lengths, int dim) {
+    Run& run = x.run();
+    const NodeRef node = run.record(Op::view, split_backward, {&x});
+    if (node) {
+        node->meta.push_back(x.layout());
+        node->numbers[0] = dim;
+    }
+    Tensors out;
+    for (const std::int64_t length : lengths) {
+        Dims sizes = x.sizes();
+        sizes[dim] = length;
+        Tensor piece = run.view_of(x, sizes, x.layout()->strides);
+        Run::attach(piece, node);
+        out.push_back(std::move(piece));
+    }
+    return out;
 }
 
 void clone_backward(Run&, Node&, Tensors& grads, Tensors& out) { out[0] = grads[0]; }
@@ -297,43 +317,17 @@ Tensor select(Tensor x_in, int dim, std::int64_t) {
 
 Tensors split(Tensor x_in, const Dims& parts, int dim) {
     Tensor x = std::move(x_in);
-    dim = wrap(dim, x.rank());
-    Run& run = x.run();
-    NodeRef node = run.record(Op::view, split_backward, {&x});
-    if (node) {
-        node->meta.push_back(x.layout());
-        node->numbers[0] = dim;
-    }
-    Tensors out;
-    for (std::int64_t part : parts) {
-        Dims sizes = x.sizes();
-        sizes[dim] = part;
-        Tensor piece = run.view_of(x, sizes, x.layout()->strides);
-        Run::attach(piece, node);
-        out.push_back(std::move(piece));
-    }
-    return out;
+    return pieces(x, parts, wrap(dim, x.rank()));
 }
 
 Tensors split(Tensor x_in, std::int64_t size, int dim) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank());
-    Run& run = x.run();
-    NodeRef node = run.record(Op::view, split_backward, {&x});
-    if (node) {
-        node->meta.push_back(x.layout());
-        node->numbers[0] = dim;
-    }
-    Tensors out;
     const std::int64_t total = x.size(dim);
-    for (std::int64_t at = 0; at < std::max<std::int64_t>(total, 1); at += size) {
-        Dims sizes = x.sizes();
-        sizes[dim] = std::min(size, total - at);
-        Tensor piece = run.view_of(x, sizes, x.layout()->strides);
-        Run::attach(piece, node);
-        out.push_back(std::move(piece));
-    }
-    return out;
+    std::vector<std::int64_t> parts;
+    for (std::int64_t at = 0; at < std::max<std::int64_t>(total, 1); at += size)
+        parts.push_back(std::min(size, total - at));
+    return pieces(x, parts, dim);
 }
 
 Tensors chunk(Tensor x_in, std::int64_t chunks, int dim) {
@@ -445,14 +439,8 @@ void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end
     if (!node) return;
     for (const LayoutRef layout : {x.layout(), part.layout(), tensor1.layout(), tensor2.layout()})
         node->meta.push_back(layout);
-    if (node->needs(2))
-        run.save(*node, tensor1);
-    else
-        run.save_nothing(*node);
-    if (node->needs(1))
-        run.save(*node, tensor2);
-    else
-        run.save_nothing(*node);
+    run.save_if(node->needs(2), *node, tensor1);
+    run.save_if(node->needs(1), *node, tensor2);
     Run::attach(x, node);
 }
 

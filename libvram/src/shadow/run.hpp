@@ -65,7 +65,7 @@ class CastCache {
 
 /// Owns everything that one shadow run makes: storages, nodes, layouts, grad mode, autocast, checkpoint frames, the
 /// trace. One thread a run; runs share nothing. Errors: Overflow when a size leaves 63 bits, TraceTooLong beyond
-/// `event_limit`.
+/// `event_limit`; NoKernel and SizeRefused where torch would refuse a call.
 class Run {
   public:
     explicit Run(Kernels kernels = {}, bool memo = true);
@@ -107,6 +107,8 @@ class Run {
     /// Keeps `tensor` for the node's backward, through the saved-tensor hooks that are active.
     void save(Node& node, const Tensor& tensor);
     void save_nothing(Node& node) { node.saved.push_back(Saved{}); }
+    /// The one or the other, so that backward finds what it wants in its place.
+    void save_if(bool wanted, Node& node, const Tensor& tensor) { wanted ? save(node, tensor) : save_nothing(node); }
     [[nodiscard]] Tensor unpack(Saved& saved);
     /// Makes `output` the node's next output.
     static void attach(Tensor& output, const NodeRef& node);
@@ -161,6 +163,7 @@ class Run {
     friend class Engine;
     void push(Event event);
 
+    // In this order: what nodes hold goes back into what stands above them.
     Pool<Storage, 256> storages_;
     std::vector<Node*> dying_;
     Pool<Node, 64> nodes_;
@@ -176,7 +179,6 @@ class Run {
     bool closing_ = false;
 };
 
-/// A trace that would exceed Run::event_limit.
 /// A kernel was asked for that cannot serve the call, as torch would say: "No available kernel".
 struct NoKernel : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -185,6 +187,7 @@ struct NoKernel : std::runtime_error {
 struct SizeRefused : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+/// A trace that would exceed Run::event_limit.
 struct TraceTooLong : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
