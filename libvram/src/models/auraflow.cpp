@@ -131,7 +131,7 @@ class AuraFlowFeedForward {
 class AuraFlowJointTransformerBlock : public Block {
   public:
     AuraFlowJointTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : AuraFlowJointTransformerBlock(parent, parent.block(*this), sizes) {}
+        : AuraFlowJointTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -168,7 +168,7 @@ class AuraFlowJointTransformerBlock : public Block {
     }
 
   private:
-    AuraFlowJointTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    AuraFlowJointTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim, AdaLayerNormZero::Norm::fp32_layer_norm, false),
           norm1_context(builder["norm1_context"], sizes.dim, AdaLayerNormZero::Norm::fp32_layer_norm, false),
           attn(builder["attn"], sizes, true),
@@ -176,7 +176,6 @@ class AuraFlowJointTransformerBlock : public Block {
           ff(builder["ff"], sizes.dim),
           norm2_context(builder, "norm2_context", sizes.dim, false),
           ff_context(builder["ff_context"], sizes.dim) {
-        static_cast<void>(parent);
         builder.finish(*this, "AuraFlowJointTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
@@ -192,7 +191,7 @@ class AuraFlowJointTransformerBlock : public Block {
 class AuraFlowSingleTransformerBlock : public Block {
   public:
     AuraFlowSingleTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : AuraFlowSingleTransformerBlock(parent, parent.block(*this), sizes) {}
+        : AuraFlowSingleTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -215,12 +214,11 @@ class AuraFlowSingleTransformerBlock : public Block {
     }
 
   private:
-    AuraFlowSingleTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    AuraFlowSingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim, AdaLayerNormZero::Norm::fp32_layer_norm, false),
           attn(builder["attn"], sizes, false),
           norm2(builder, "norm2", sizes.dim, false),
           ff(builder["ff"], sizes.dim) {
-        static_cast<void>(parent);
         builder.finish(*this, "AuraFlowSingleTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 

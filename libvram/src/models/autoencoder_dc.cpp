@@ -23,7 +23,7 @@ Tensor over_channels(const PlainRmsNorm& norm, const Tensor& x) {
 /// args: hidden_states [B, C, H, W], as for all blocks here
 class ResBlock : public Block {
   public:
-    ResBlock(const Builder& parent, std::int64_t channels) : ResBlock(parent.block(*this), channels, 0) {}
+    ResBlock(const Builder& parent, std::int64_t channels) : ResBlock(parent.block(*this), channels) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         const Tensor& residual = args[0];
@@ -35,7 +35,7 @@ class ResBlock : public Block {
     }
 
   private:
-    ResBlock(const Builder& builder, std::int64_t channels, int)
+    ResBlock(const nn::BlockBuilder& builder, std::int64_t channels)
         : conv1(builder.conv2d("conv1", channels, channels, 3, 1, 1)),
           conv2(builder.conv2d("conv2", channels, channels, 3, 1, 1, false)),
           norm(builder["norm"], channels, true) {
@@ -146,7 +146,7 @@ class MultiscaleAttention {
 class EfficientViTBlock : public Block {
   public:
     EfficientViTBlock(const Builder& parent, std::int64_t channels, std::int64_t head_dim, std::int64_t kernel)
-        : EfficientViTBlock(parent.block(*this), channels, head_dim, kernel, 0) {}
+        : EfficientViTBlock(parent.block(*this), channels, head_dim, kernel) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor x = attn(args[0]);
@@ -155,7 +155,8 @@ class EfficientViTBlock : public Block {
     }
 
   private:
-    EfficientViTBlock(const Builder& builder, std::int64_t channels, std::int64_t head_dim, std::int64_t kernel, int)
+    EfficientViTBlock(const nn::BlockBuilder& builder, std::int64_t channels, std::int64_t head_dim,
+                      std::int64_t kernel)
         : attn(builder["attn"], channels, head_dim, kernel),
           conv_out(builder["conv_out"], channels, 4 * channels, true) {
         builder.finish(*this, "EfficientViTBlock", {head_dim, kernel});
@@ -169,7 +170,7 @@ class EfficientViTBlock : public Block {
 class DownBlock : public Block {
   public:
     DownBlock(const Builder& parent, std::int64_t in, std::int64_t out, bool downsample)
-        : DownBlock(parent.block(*this), in, out, downsample, 0) {}
+        : DownBlock(parent.block(*this), in, out, downsample) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         const Tensor& hidden_states = args[0];
@@ -182,7 +183,7 @@ class DownBlock : public Block {
     }
 
   private:
-    DownBlock(const Builder& builder, std::int64_t in, std::int64_t out, bool downsample, int)
+    DownBlock(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out, bool downsample)
         : downsample_(downsample),
           group_size_(4 * in / out),
           conv(builder.conv2d("conv", in, downsample ? out / 4 : out, 3, downsample ? 1 : 2, 1)) {
@@ -198,7 +199,7 @@ class DownBlock : public Block {
 class UpBlock : public Block {
   public:
     UpBlock(const Builder& parent, std::int64_t in, std::int64_t out, bool interpolate)
-        : UpBlock(parent.block(*this), in, out, interpolate, 0) {}
+        : UpBlock(parent.block(*this), in, out, interpolate) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         const Tensor& hidden_states = args[0];
@@ -216,7 +217,7 @@ class UpBlock : public Block {
     }
 
   private:
-    UpBlock(const Builder& builder, std::int64_t in, std::int64_t out, bool interpolate, int)
+    UpBlock(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out, bool interpolate)
         : interpolate_(interpolate),
           repeats_(4 * out / in),
           conv(builder.conv2d("conv", in, interpolate ? out : 4 * out, 3, 1, 1)) {

@@ -20,7 +20,7 @@ constexpr std::int64_t groups = 32;
 /// hidden_states
 class MidAttention : public nn::Block {
   public:
-    MidAttention(const Builder& parent, std::int64_t channels) : MidAttention(parent.block(*this), channels, 0) {}
+    MidAttention(const Builder& parent, std::int64_t channels) : MidAttention(parent.block(*this), channels) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];  // [B, C, H, W]
@@ -47,7 +47,7 @@ class MidAttention : public nn::Block {
     }
 
   private:
-    MidAttention(const Builder& builder, std::int64_t channels, int)
+    MidAttention(const nn::BlockBuilder& builder, std::int64_t channels)
         : group_norm(builder.group_norm("group_norm", groups, channels)),
           to_q(builder.linear("to_q", channels, channels)),
           to_k(builder.linear("to_k", channels, channels)),

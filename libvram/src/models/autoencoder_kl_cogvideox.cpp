@@ -263,7 +263,7 @@ struct Stage {
 class Coder : public nn::Block {
   public:
     Coder(const Builder& parent, const Settings& settings, bool encodes)
-        : Coder(parent.block(*this), settings, encodes, 0) {}
+        : Coder(parent.block(*this), settings, encodes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         ConvCache conv_cache(args);
@@ -278,7 +278,7 @@ class Coder : public nn::Block {
     }
 
   private:
-    Coder(const Builder& builder, const Settings& settings, bool encodes, int)
+    Coder(const nn::BlockBuilder& builder, const Settings& settings, bool encodes)
         : encodes_(encodes),
           conv_in(builder, "conv_in", encodes ? 3 : settings.latent_channels,
                   encodes ? settings.block_out_channels.front() : settings.block_out_channels.back(), 3) {

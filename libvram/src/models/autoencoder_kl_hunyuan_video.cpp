@@ -219,7 +219,7 @@ bool samples(const Stride& stride) { return stride != Stride{1, 1, 1}; }
 class HunyuanVideoEncoder3D : public nn::Block {
   public:
     HunyuanVideoEncoder3D(const Builder& parent, const Settings& settings)
-        : HunyuanVideoEncoder3D(parent.block(*this), settings, 0) {}
+        : HunyuanVideoEncoder3D(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -233,7 +233,7 @@ class HunyuanVideoEncoder3D : public nn::Block {
     }
 
   private:
-    HunyuanVideoEncoder3D(const Builder& builder, const Settings& settings, int)
+    HunyuanVideoEncoder3D(const nn::BlockBuilder& builder, const Settings& settings)
         : conv_in(builder, "conv_in", settings.in_channels, settings.block_out_channels.front(), 3) {
         const std::vector<std::int64_t>& channels = settings.block_out_channels;
         std::int64_t in = channels.front();
@@ -261,7 +261,7 @@ class HunyuanVideoEncoder3D : public nn::Block {
 class HunyuanVideoDecoder3D : public nn::Block {
   public:
     HunyuanVideoDecoder3D(const Builder& parent, const Settings& settings)
-        : HunyuanVideoDecoder3D(parent.block(*this), settings, 0) {}
+        : HunyuanVideoDecoder3D(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -275,7 +275,7 @@ class HunyuanVideoDecoder3D : public nn::Block {
     }
 
   private:
-    HunyuanVideoDecoder3D(const Builder& builder, const Settings& settings, int)
+    HunyuanVideoDecoder3D(const nn::BlockBuilder& builder, const Settings& settings)
         : conv_in(builder, "conv_in", settings.latent_channels, settings.block_out_channels.back(), 3),
           mid_block(builder["mid_block"], settings.block_out_channels.back(), settings.groups,
                     settings.mid_block_add_attention) {

@@ -358,7 +358,7 @@ class Coder : public nn::Block {
 
 class WanEncoder3d : public Coder {
   public:
-    WanEncoder3d(const Builder& parent, const Settings& settings) : WanEncoder3d(parent.block(*this), settings, 0) {}
+    WanEncoder3d(const Builder& parent, const Settings& settings) : WanEncoder3d(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors take(Tensors& args) const override {
         FeatureCache feat_cache(args);
@@ -374,7 +374,7 @@ class WanEncoder3d : public Coder {
     }
 
   private:
-    WanEncoder3d(const Builder& builder, const Settings& settings, int)
+    WanEncoder3d(const nn::BlockBuilder& builder, const Settings& settings)
         : conv_in(cube(builder, "conv_in", settings.in_channels, settings.encoder_dim)) {
         const Builder blocks = builder["down_blocks"];
         const auto next = [&] { return blocks[static_cast<std::int64_t>(down_blocks.size())]; };
@@ -409,7 +409,7 @@ class WanEncoder3d : public Coder {
 
 class WanDecoder3d : public Coder {
   public:
-    WanDecoder3d(const Builder& parent, const Settings& settings) : WanDecoder3d(parent.block(*this), settings, 0) {}
+    WanDecoder3d(const Builder& parent, const Settings& settings) : WanDecoder3d(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors take(Tensors& args) const override {
         FeatureCache feat_cache(args);
@@ -424,7 +424,7 @@ class WanDecoder3d : public Coder {
     }
 
   private:
-    WanDecoder3d(const Builder& builder, const Settings& settings, int)
+    WanDecoder3d(const nn::BlockBuilder& builder, const Settings& settings)
         : conv_in(cube(builder, "conv_in", settings.z_dim, settings.decoder_dim * settings.dim_mult.back())),
           mid_block(builder["mid_block"], settings.decoder_dim * settings.dim_mult.back()) {
         const std::size_t count = settings.dim_mult.size();

@@ -61,7 +61,7 @@ Tensor apply_rotary_pos_emb(Tensor x, Tensor rope_cache) {
 /// values are to be kept, else undefined → hidden_states, and those
 class GLMBlock : public Block {
   public:
-    GLMBlock(const Builder& parent, const Sizes& sizes) : GLMBlock(parent.block(*this), sizes, 0) {}
+    GLMBlock(const Builder& parent, const Sizes& sizes) : GLMBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         const Tensor& hidden_states = args[0];
@@ -76,7 +76,7 @@ class GLMBlock : public Block {
     }
 
   private:
-    GLMBlock(const Builder& builder, const Sizes& sizes, int)
+    GLMBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : sizes_(sizes),
           input_layernorm(builder["input_layernorm"], sizes.hidden),
           query_key_value(builder["self_attention"].linear(

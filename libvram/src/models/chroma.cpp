@@ -5,8 +5,8 @@
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
-#include "models/normalization.hpp"
 #include "models/flux_attention.hpp"
+#include "models/normalization.hpp"
 
 namespace vram::models::chroma {
 namespace {
@@ -48,7 +48,7 @@ class ChromaAdaLayerNormZeroPruned {
 class ChromaTransformerBlock : public Block {
   public:
     ChromaTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : ChromaTransformerBlock(parent, parent.block(*this), sizes) {}
+        : ChromaTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -89,7 +89,7 @@ class ChromaTransformerBlock : public Block {
     }
 
   private:
-    ChromaTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    ChromaTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim),
           norm1_context(builder["norm1_context"], sizes.dim),
           attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, true),
@@ -97,7 +97,6 @@ class ChromaTransformerBlock : public Block {
           ff(builder["ff"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu),
           norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
           ff_context(builder["ff_context"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu) {
-        static_cast<void>(parent);
         builder.finish(*this, "ChromaTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
@@ -113,7 +112,7 @@ class ChromaTransformerBlock : public Block {
 class ChromaSingleTransformerBlock : public Block {
   public:
     ChromaSingleTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : ChromaSingleTransformerBlock(parent, parent.block(*this), sizes) {}
+        : ChromaSingleTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -133,12 +132,11 @@ class ChromaSingleTransformerBlock : public Block {
     }
 
   private:
-    ChromaSingleTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    ChromaSingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm(builder["norm"], sizes.dim),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, 4 * sizes.dim)),
           proj_out(builder.linear("proj_out", 5 * sizes.dim, sizes.dim)),
           attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, false) {
-        static_cast<void>(parent);
         builder.finish(*this, "ChromaSingleTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 

@@ -20,7 +20,7 @@ struct Sizes {
 /// args: hidden_states [B, T, D], mask or undefined → hidden_states
 class CLIPEncoderLayer : public Block {
   public:
-    CLIPEncoderLayer(const Builder& parent, const Sizes& sizes) : CLIPEncoderLayer(parent.block(*this), sizes, 0) {}
+    CLIPEncoderLayer(const Builder& parent, const Sizes& sizes) : CLIPEncoderLayer(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -36,7 +36,7 @@ class CLIPEncoderLayer : public Block {
     }
 
   private:
-    CLIPEncoderLayer(const Builder& builder, const Sizes& sizes, int)
+    CLIPEncoderLayer(const nn::BlockBuilder& builder, const Sizes& sizes)
         : sizes_(sizes),
           k_proj(builder["self_attn"].linear("k_proj", sizes.hidden, sizes.hidden)),
           v_proj(builder["self_attn"].linear("v_proj", sizes.hidden, sizes.hidden)),

@@ -100,7 +100,7 @@ class CogVideoXAttention {
 /// encoder_hidden_states
 class CogVideoXBlock : public Block {
   public:
-    CogVideoXBlock(const Builder& parent, const Sizes& sizes) : CogVideoXBlock(parent.block(*this), sizes, 0) {}
+    CogVideoXBlock(const Builder& parent, const Sizes& sizes) : CogVideoXBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -135,7 +135,7 @@ class CogVideoXBlock : public Block {
     }
 
   private:
-    CogVideoXBlock(const Builder& builder, const Sizes& sizes, int)
+    CogVideoXBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes),
           attn1(builder["attn1"], sizes),
           norm2(builder["norm2"], sizes),

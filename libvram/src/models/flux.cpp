@@ -24,7 +24,7 @@ struct Sizes {
 class FluxTransformerBlock : public Block {
   public:
     FluxTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : FluxTransformerBlock(parent, parent.block(*this), sizes) {}
+        : FluxTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -64,7 +64,7 @@ class FluxTransformerBlock : public Block {
     }
 
   private:
-    FluxTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    FluxTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim),
           norm1_context(builder["norm1_context"], sizes.dim),
           attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, true),
@@ -72,7 +72,6 @@ class FluxTransformerBlock : public Block {
           ff(builder["ff"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu),
           norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
           ff_context(builder["ff_context"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu) {
-        static_cast<void>(parent);
         builder.finish(*this, "FluxTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
@@ -88,7 +87,7 @@ class FluxTransformerBlock : public Block {
 class FluxSingleTransformerBlock : public Block {
   public:
     FluxSingleTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : FluxSingleTransformerBlock(parent, parent.block(*this), sizes) {}
+        : FluxSingleTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -112,12 +111,11 @@ class FluxSingleTransformerBlock : public Block {
     }
 
   private:
-    FluxSingleTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    FluxSingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm(builder["norm"], sizes.dim),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, 4 * sizes.dim)),
           proj_out(builder.linear("proj_out", 5 * sizes.dim, sizes.dim)),
           attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, false) {
-        static_cast<void>(parent);
         builder.finish(*this, "FluxSingleTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 

@@ -181,7 +181,7 @@ class Flux2Modulation {
 class Flux2TransformerBlock : public Block {
   public:
     Flux2TransformerBlock(const Builder& parent, const Sizes& sizes)
-        : Flux2TransformerBlock(parent, parent.block(*this), sizes) {}
+        : Flux2TransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -223,7 +223,7 @@ class Flux2TransformerBlock : public Block {
     }
 
   private:
-    Flux2TransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    Flux2TransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder.layer_norm("norm1", sizes.dim, false)),
           norm1_context(builder.layer_norm("norm1_context", sizes.dim, false)),
           attn(builder["attn"], sizes),
@@ -231,7 +231,6 @@ class Flux2TransformerBlock : public Block {
           ff(builder["ff"], sizes.dim, sizes.mlp_hidden_dim),
           norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
           ff_context(builder["ff_context"], sizes.dim, sizes.mlp_hidden_dim) {
-        static_cast<void>(parent);
         builder.finish(*this, "Flux2TransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
@@ -253,7 +252,7 @@ class Flux2TransformerBlock : public Block {
 class Flux2SingleTransformerBlock : public Block {
   public:
     Flux2SingleTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : Flux2SingleTransformerBlock(parent, parent.block(*this), sizes) {}
+        : Flux2SingleTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -267,9 +266,8 @@ class Flux2SingleTransformerBlock : public Block {
     }
 
   private:
-    Flux2SingleTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    Flux2SingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : norm(builder.layer_norm("norm", sizes.dim, false)), attn(builder["attn"], sizes) {
-        static_cast<void>(parent);
         builder.finish(*this, "Flux2SingleTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 

@@ -74,7 +74,7 @@ class LTXAttention {
 class LTXVideoTransformerBlock : public Block {
   public:
     LTXVideoTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : LTXVideoTransformerBlock(parent.block(*this), sizes, 0) {}
+        : LTXVideoTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -100,7 +100,7 @@ class LTXVideoTransformerBlock : public Block {
     }
 
   private:
-    LTXVideoTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+    LTXVideoTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : scale_shift_table(builder.parameter("scale_shift_table", {6, sizes.dim})),
           attn1(builder["attn1"], sizes, sizes.dim),
           attn2(builder["attn2"], sizes, sizes.cross_attention_dim),

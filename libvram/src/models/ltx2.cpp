@@ -64,7 +64,7 @@ class LTX2VideoTransformerBlock : public Block {
 
     LTX2VideoTransformerBlock(const Builder& parent, const Stream& video_stream, const Stream& audio_stream,
                               const AttentionStyle& style)
-        : LTX2VideoTransformerBlock(parent.block(*this), video_stream, audio_stream, style, 0) {}
+        : LTX2VideoTransformerBlock(parent.block(*this), video_stream, audio_stream, style) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[video], audio_hidden_states = args[audio];
@@ -153,8 +153,8 @@ class LTX2VideoTransformerBlock : public Block {
     }
 
   private:
-    LTX2VideoTransformerBlock(const Builder& builder, const Stream& v, const Stream& a, const AttentionStyle& style,
-                              int)
+    LTX2VideoTransformerBlock(const nn::BlockBuilder& builder, const Stream& v, const Stream& a,
+                              const AttentionStyle& style)
         : video_cross_attn_adaln(v.cross_attn_mod),
           audio_cross_attn_adaln(a.cross_attn_mod),
           scale_shift_table(builder.parameter("scale_shift_table", {v.vectors(), v.dim})),

@@ -20,7 +20,7 @@ using nn::Tensors;
 class PixArtTransformerBlock : public Block {
   public:
     PixArtTransformerBlock(const Builder& parent, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads)
-        : PixArtTransformerBlock(parent, parent.block(*this), dim, cross_dim, heads) {}
+        : PixArtTransformerBlock(parent.block(*this), dim, cross_dim, heads) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -51,7 +51,7 @@ class PixArtTransformerBlock : public Block {
     }
 
   private:
-    PixArtTransformerBlock(const Builder& parent, const Builder& builder, std::int64_t dim, std::int64_t cross_dim,
+    PixArtTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
                            std::int64_t heads)
         : scale_shift_table(builder.parameter("scale_shift_table", {6, dim})),
           norm1(builder.layer_norm("norm1", dim, false)),
@@ -59,7 +59,6 @@ class PixArtTransformerBlock : public Block {
           norm2(builder.layer_norm("norm2", dim, false)),
           attn2(builder["attn2"], dim, cross_dim, heads, true),
           ff(builder["ff"], dim, 4 * dim, FeedForward::Activation::gelu) {
-        static_cast<void>(parent);
         builder.finish(*this, "PixArtTransformerBlock", {heads});
     }
 

@@ -24,7 +24,7 @@ Tensor permuted_rows(const Tensor& x) { return x.run().empty(x.sizes(), x.dtype(
 /// args: hidden_states [N, D], cos, sin [N, head] → hidden_states. Attention stays within pieces of the lengths given.
 class VisionBlock : public Block {
   public:
-    VisionBlock(const Builder& parent, const VisionSizes& sizes) : VisionBlock(parent.block(*this), sizes, 0) {}
+    VisionBlock(const Builder& parent, const VisionSizes& sizes) : VisionBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override { return forward(args, {args[0].size(0)}); }
     [[nodiscard]] Tensors forward(const Tensors& args, const std::vector<std::int64_t>& lengths) const {
@@ -41,7 +41,7 @@ class VisionBlock : public Block {
     }
 
   private:
-    VisionBlock(const Builder& builder, const VisionSizes& sizes, int)
+    VisionBlock(const nn::BlockBuilder& builder, const VisionSizes& sizes)
         : heads_(sizes.heads),
           norm1(builder, "norm1", sizes.hidden),
           norm2(builder, "norm2", sizes.hidden),

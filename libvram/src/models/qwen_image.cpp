@@ -112,7 +112,7 @@ class Attention {
 class QwenImageTransformerBlock : public Block {
   public:
     QwenImageTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : QwenImageTransformerBlock(parent.block(*this), sizes, 0) {}
+        : QwenImageTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[2];
@@ -148,7 +148,7 @@ class QwenImageTransformerBlock : public Block {
     }
 
   private:
-    QwenImageTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+    QwenImageTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : img_mod(builder["img_mod"].linear("1", sizes.dim, 6 * sizes.dim)),
           img_norm1(builder.layer_norm("img_norm1", sizes.dim, false)),
           attn(builder["attn"], sizes),

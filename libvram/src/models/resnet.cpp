@@ -8,10 +8,10 @@ using nn::Tensors;
 
 ResnetBlock2D::ResnetBlock2D(const nn::Builder& parent, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
                              std::int64_t groups)
-    : ResnetBlock2D(parent.block(*this), in, out, temb_channels, groups, 0) {}
+    : ResnetBlock2D(parent.block(*this), in, out, temb_channels, groups) {}
 
-ResnetBlock2D::ResnetBlock2D(const nn::Builder& builder, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
-                             std::int64_t groups, int)
+ResnetBlock2D::ResnetBlock2D(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out,
+                             std::int64_t temb_channels, std::int64_t groups)
     : norm1(builder.group_norm("norm1", groups, in)),
       conv1(builder.conv2d("conv1", in, out, 3, 1, 1)),
       time_emb_proj(temb_channels > 0 ? builder.linear("time_emb_proj", temb_channels, out) : nn::Linear()),

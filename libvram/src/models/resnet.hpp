@@ -16,8 +16,8 @@ class ResnetBlock2D : public nn::Block {
     bool training = false;  // nn.Module.training: then the shortcut's input is made contiguous
 
   private:
-    ResnetBlock2D(const nn::Builder& builder, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
-                  std::int64_t groups, int);
+    ResnetBlock2D(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
+                  std::int64_t groups);
     nn::GroupNorm norm1;
     nn::Conv conv1;
     nn::Linear time_emb_proj;

@@ -133,7 +133,7 @@ class CrossAttention {
 class SanaTransformerBlock : public Block {
   public:
     SanaTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : SanaTransformerBlock(parent.block(*this), sizes, 0) {}
+        : SanaTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -166,7 +166,7 @@ class SanaTransformerBlock : public Block {
     }
 
   private:
-    SanaTransformerBlock(const Builder& builder, const Sizes& sizes, int)
+    SanaTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : scale_shift_table(builder.parameter("scale_shift_table", {6, sizes.dim})),
           norm1(builder.layer_norm("norm1", sizes.dim, false)),
           attn1(builder["attn1"], sizes),

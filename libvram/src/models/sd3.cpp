@@ -113,7 +113,7 @@ class JointAttention {
 class JointTransformerBlock : public Block {
   public:
     JointTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : JointTransformerBlock(parent, parent.block(*this), sizes) {}
+        : JointTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -173,7 +173,7 @@ class JointTransformerBlock : public Block {
     }
 
   private:
-    JointTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    JointTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : use_dual_attention(sizes.dual_attention),
           context_pre_only(sizes.context_pre_only),
           norm1_x(use_dual_attention ? Sd35AdaLayerNormZeroX(builder["norm1"], sizes.dim) : Sd35AdaLayerNormZeroX()),
@@ -184,7 +184,6 @@ class JointTransformerBlock : public Block {
                                        : AdaLayerNormContinuous()),
           attn(builder["attn"], sizes, true),
           norm2(builder.layer_norm("norm2", sizes.dim, false)) {
-        static_cast<void>(parent);
         if (use_dual_attention) attn2.emplace(builder["attn2"], sizes, false);
         const auto activation = FeedForward::Activation::gelu;
         ff = FeedForward(builder["ff"], sizes.dim, 4 * sizes.dim, activation);

@@ -51,7 +51,7 @@ Tensor gelu_new(Tensor argument) {
 class T5Block : public Block {
   public:
     T5Block(const Builder& parent, const Sizes& sizes, bool has_relative_attention_bias)
-        : T5Block(parent.block(*this), sizes, has_relative_attention_bias, 0) {}
+        : T5Block(parent.block(*this), sizes, has_relative_attention_bias) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -64,7 +64,7 @@ class T5Block : public Block {
     }
 
   private:
-    T5Block(const Builder& builder, const Sizes& sizes, bool has_relative_attention_bias, int)
+    T5Block(const nn::BlockBuilder& builder, const Sizes& sizes, bool has_relative_attention_bias)
         : sizes_(sizes),
           q(builder["layer"]["0"]["SelfAttention"].linear("q", sizes.d_model, sizes.heads * sizes.d_kv, false)),
           k(builder["layer"]["0"]["SelfAttention"].linear("k", sizes.d_model, sizes.heads * sizes.d_kv, false)),

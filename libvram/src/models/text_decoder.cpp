@@ -80,7 +80,7 @@ Tensor repeat_kv(const Tensor& hidden_states, std::int64_t n_rep) {
 class DecoderLayer : public Block {
   public:
     DecoderLayer(const Builder& parent, const DecoderClass& of, const DecoderSizes& sizes, bool sliding)
-        : DecoderLayer(parent.block(*this), of, sizes, sliding, 0) {}
+        : DecoderLayer(parent.block(*this), of, sizes, sliding) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -103,7 +103,7 @@ class DecoderLayer : public Block {
     }
 
   private:
-    DecoderLayer(const Builder& builder, const DecoderClass& of, const DecoderSizes& sizes, bool sliding, int)
+    DecoderLayer(const nn::BlockBuilder& builder, const DecoderClass& of, const DecoderSizes& sizes, bool sliding)
         : sizes_(sizes),
           head_norm_(of.head_norm),
           gemma_(of.gemma),

@@ -42,10 +42,10 @@ Tensor Attention::operator()(Tensor hidden_states_in, Tensor encoder_hidden_stat
 
 BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim,
                                              std::int64_t heads)
-    : BasicTransformerBlock(parent.block(*this), dim, cross_dim, heads, 0) {}
+    : BasicTransformerBlock(parent.block(*this), dim, cross_dim, heads) {}
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim,
-                                             std::int64_t heads, int)
+BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
+                                             std::int64_t heads)
     : norm1(builder.layer_norm("norm1", dim)),
       attn1(builder["attn1"], dim, dim, heads),
       norm2(builder.layer_norm("norm2", dim)),

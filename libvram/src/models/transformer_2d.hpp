@@ -30,8 +30,8 @@ class BasicTransformerBlock : public nn::Block {
     [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
 
   private:
-    BasicTransformerBlock(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads,
-                          int);
+    BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
+                          std::int64_t heads);
     nn::LayerNorm norm1;
     Attention attn1;
     nn::LayerNorm norm2;

@@ -120,8 +120,7 @@ class WanAttention {
 /// args: hidden_states, encoder_hidden_states, temb [B, 6, D], cos, sin → hidden_states
 class WanTransformerBlock : public Block {
   public:
-    WanTransformerBlock(const Builder& parent, const Sizes& sizes)
-        : WanTransformerBlock(parent, parent.block(*this), sizes) {}
+    WanTransformerBlock(const Builder& parent, const Sizes& sizes) : WanTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -156,7 +155,7 @@ class WanTransformerBlock : public Block {
     }
 
   private:
-    WanTransformerBlock(const Builder& parent, const Builder& builder, const Sizes& sizes)
+    WanTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
         : scale_shift_table(builder.parameter("scale_shift_table", {1, 6, sizes.dim})),
           norm1(builder, "norm1", sizes.dim, false),
           attn1(builder["attn1"], sizes, false),
@@ -165,7 +164,6 @@ class WanTransformerBlock : public Block {
           norm2(sizes.cross_attn_norm ? Fp32LayerNorm(builder, "norm2", sizes.dim, true) : Fp32LayerNorm()),
           ffn(builder["ffn"], sizes.dim, sizes.ffn_dim, FeedForward::Activation::gelu),
           norm3(builder, "norm3", sizes.dim, false) {
-        static_cast<void>(parent);
         builder.finish(*this, "WanTransformerBlock", {sizes.heads, sizes.cross_attn_norm, sizes.added_kv_proj_dim});
     }
 

@@ -141,7 +141,7 @@ class FeedForward {
 class ZImageTransformerBlock : public Block {
   public:
     ZImageTransformerBlock(const Builder& parent, const Sizes& sizes, bool modulation)
-        : ZImageTransformerBlock(parent.block(*this), sizes, modulation, 0) {}
+        : ZImageTransformerBlock(parent.block(*this), sizes, modulation) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor x = args[0];
@@ -181,7 +181,7 @@ class ZImageTransformerBlock : public Block {
     }
 
   private:
-    ZImageTransformerBlock(const Builder& builder, const Sizes& sizes, bool modulation, int)
+    ZImageTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes, bool modulation)
         : modulation_(modulation),
           attention(builder["attention"], sizes),
           feed_forward(builder["feed_forward"], sizes.dim,

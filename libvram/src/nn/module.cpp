@@ -179,10 +179,10 @@ Embedding Builder::embedding(std::string_view name, std::int64_t count, std::int
     return embedding;
 }
 
-Builder Builder::block(Block&) const {
-    Builder child = *this;
-    child.record_ = std::make_shared<Record>();
-    return child;
+BlockBuilder Builder::block(Block&) const {
+    BlockBuilder own(*this);
+    own.record_ = std::make_shared<Record>();
+    return own;
 }
 
 void Builder::finish(Block& block, std::string_view class_name, std::initializer_list<std::int64_t> facts) const {

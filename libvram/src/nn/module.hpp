@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/weights.hpp"
@@ -100,6 +101,8 @@ class Caller {
     bool gradient_checkpointing_;
 };
 
+class BlockBuilder;
+
 /// Hands out modules by qualified name and applies the job's rules to them. Names are those of the Python module tree.
 class Builder {
   public:
@@ -125,7 +128,7 @@ class Builder {
     [[nodiscard]] Parameter& buffer(std::string_view name, const Dims& sizes, Dtype dtype) const;
 
     /// Starts a block: what is built through the returned builder becomes its spec and its trainable parameters.
-    [[nodiscard]] Builder block(Block& block) const;
+    [[nodiscard]] BlockBuilder block(Block& block) const;
     /// Ends it. `facts` are what the class's forward depends on besides its modules: heads, head size, flags.
     void finish(Block& block, std::string_view class_name, std::initializer_list<std::int64_t> facts) const;
 
@@ -147,6 +150,14 @@ class Builder {
     Weights& weights_;
     std::string prefix_;
     std::shared_ptr<Record> record_;
+};
+
+/// The builder of one block's own modules: a type apart, so that a block's public constructor, which is handed the
+/// parent's builder, can hand on to the private one that builds.
+class BlockBuilder : public Builder {
+  private:
+    friend class Builder;
+    explicit BlockBuilder(Builder builder) : Builder(std::move(builder)) {}
 };
 
 }  // namespace vram::nn
