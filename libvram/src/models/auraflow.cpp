@@ -13,8 +13,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, head_dim;
@@ -168,7 +166,7 @@ class AuraFlowJointTransformerBlock : public Block {
     }
 
   private:
-    AuraFlowJointTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    AuraFlowJointTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim, AdaLayerNormZero::Norm::fp32_layer_norm, false),
           norm1_context(builder["norm1_context"], sizes.dim, AdaLayerNormZero::Norm::fp32_layer_norm, false),
           attn(builder["attn"], sizes, true),
@@ -214,7 +212,7 @@ class AuraFlowSingleTransformerBlock : public Block {
     }
 
   private:
-    AuraFlowSingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    AuraFlowSingleTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim, AdaLayerNormZero::Norm::fp32_layer_norm, false),
           attn(builder["attn"], sizes, false),
           norm2(builder, "norm2", sizes.dim, false),

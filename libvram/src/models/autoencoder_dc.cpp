@@ -35,7 +35,7 @@ class ResBlock : public Block {
     }
 
   private:
-    ResBlock(const nn::BlockBuilder& builder, std::int64_t channels)
+    ResBlock(const BlockBuilder& builder, std::int64_t channels)
         : conv1(builder.conv2d("conv1", channels, channels, 3, 1, 1)),
           conv2(builder.conv2d("conv2", channels, channels, 3, 1, 1, false)),
           norm(builder["norm"], channels, true) {
@@ -93,7 +93,7 @@ class MultiscaleAttention {
         hidden_states = permute(hidden_states, {0, 3, 1, 2});
         Tensors multi_scale_qkv{hidden_states};
         for (const MultiscaleProjection& block : to_qkv_multiscale) multi_scale_qkv.push_back(block(hidden_states));
-        hidden_states = cat(std::span<const Tensor>(multi_scale_qkv.begin(), multi_scale_qkv.size()), 1);
+        hidden_states = cat(multi_scale_qkv, 1);
         if (use_linear_attention) hidden_states = to_float(hidden_states);
         hidden_states = reshape(hidden_states, {batch_size, -1, 3 * head_dim_, height * width});
         {
@@ -155,8 +155,7 @@ class EfficientViTBlock : public Block {
     }
 
   private:
-    EfficientViTBlock(const nn::BlockBuilder& builder, std::int64_t channels, std::int64_t head_dim,
-                      std::int64_t kernel)
+    EfficientViTBlock(const BlockBuilder& builder, std::int64_t channels, std::int64_t head_dim, std::int64_t kernel)
         : attn(builder["attn"], channels, head_dim, kernel),
           conv_out(builder["conv_out"], channels, 4 * channels, true) {
         builder.finish(*this, "EfficientViTBlock", {head_dim, kernel});
@@ -183,7 +182,7 @@ class DownBlock : public Block {
     }
 
   private:
-    DownBlock(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out, bool downsample)
+    DownBlock(const BlockBuilder& builder, std::int64_t in, std::int64_t out, bool downsample)
         : downsample_(downsample),
           group_size_(4 * in / out),
           conv(builder.conv2d("conv", in, downsample ? out / 4 : out, 3, downsample ? 1 : 2, 1)) {
@@ -217,7 +216,7 @@ class UpBlock : public Block {
     }
 
   private:
-    UpBlock(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out, bool interpolate)
+    UpBlock(const BlockBuilder& builder, std::int64_t in, std::int64_t out, bool interpolate)
         : interpolate_(interpolate),
           repeats_(4 * out / in),
           conv(builder.conv2d("conv", in, interpolate ? out : 4 * out, 3, 1, 1)) {
@@ -353,7 +352,7 @@ class AutoencoderDC : public Model {
         if (!request.slicing || x.size(0) == 1) return {whole(x, encodes, request.tiling)};
         Tensors slices;
         for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(slice, encodes, request.tiling));
-        return {cat(std::span<const Tensor>(slices.begin(), slices.size()), 0)};
+        return {cat(slices, 0)};
     }
 
   private:

@@ -2,6 +2,7 @@
 // FLUX.1; and AutoencoderKLFlux2 (autoencoder_kl_flux2.py), which adds a batch norm that its pipelines read.
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "models/families.hpp"
 #include "models/resnet.hpp"
@@ -47,7 +48,7 @@ class MidAttention : public nn::Block {
     }
 
   private:
-    MidAttention(const nn::BlockBuilder& builder, std::int64_t channels)
+    MidAttention(const BlockBuilder& builder, std::int64_t channels)
         : group_norm(builder.group_norm("group_norm", groups, channels)),
           to_q(builder.linear("to_q", channels, channels)),
           to_k(builder.linear("to_k", channels, channels)),
@@ -113,7 +114,7 @@ class Encoder {
             stage.downs = i + 1 < channels.size();
             if (stage.downs) stage.down = Downsample2D(block["downsamplers"][0], in, 0);
         }
-        mid_block.emplace_back(builder["mid_block"], in);
+        mid_block.emplace(builder["mid_block"], in);
         conv_norm_out = builder.group_norm("conv_norm_out", groups, in);
         conv_out = builder.conv2d("conv_out", in, 2 * latent_channels, 3, 1, 1);
     }
@@ -123,7 +124,7 @@ class Encoder {
         const Caller call(held.run(), false);
         Tensor sample = conv_in(held);
         for (const Stage& down_block : down_blocks) sample = down_block(call, sample);
-        sample = mid_block.front()(call, sample);
+        sample = (*mid_block)(call, sample);
         sample = conv_norm_out(sample);
         sample = silu(sample);
         sample = conv_out(sample);
@@ -133,7 +134,7 @@ class Encoder {
   private:
     nn::Conv conv_in;
     std::deque<Stage> down_blocks;
-    std::deque<MidBlock> mid_block;  // one
+    std::optional<MidBlock> mid_block;
     GroupNorm conv_norm_out;
     nn::Conv conv_out;
 };
@@ -154,7 +155,7 @@ class Decoder {
             stage.ups = i + 1 < channels.size();
             if (stage.ups) stage.up = Upsample2D(block["upsamplers"][0], in);
         }
-        mid_block.emplace_back(builder["mid_block"], channels.front());
+        mid_block.emplace(builder["mid_block"], channels.front());
         conv_norm_out = builder.group_norm("conv_norm_out", groups, in);
         conv_out = builder.conv2d("conv_out", in, 3, 3, 1, 1);
     }
@@ -163,7 +164,7 @@ class Decoder {
         const Tensor held = std::move(sample_in);
         const Caller call(held.run(), false);
         Tensor sample = conv_in(held);
-        sample = mid_block.front()(call, sample);
+        sample = (*mid_block)(call, sample);
         for (const Stage& up_block : up_blocks) sample = up_block(call, sample);
         sample = conv_norm_out(sample);
         sample = silu(sample);
@@ -174,7 +175,7 @@ class Decoder {
   private:
     nn::Conv conv_in;
     std::deque<Stage> up_blocks;
-    std::deque<MidBlock> mid_block;  // one
+    std::optional<MidBlock> mid_block;
     GroupNorm conv_norm_out;
     nn::Conv conv_out;
 };
@@ -229,7 +230,7 @@ class AutoencoderKL : public Model {
         if (request.slicing && x.size(0) > 1) {
             for (const Tensor& slice : split(x, 1, 0))
                 slices.push_back(encodes ? encode(slice, request.tiling) : decode(slice, request.tiling));
-            out = cat(std::span<const Tensor>(slices.begin(), slices.size()), 0);
+            out = cat(slices, 0);
         } else {
             out = encodes ? encode(x, request.tiling) : decode(x, request.tiling);
         }

@@ -4,6 +4,7 @@
 // A video goes through in pieces of eight frames, or two latent ones, the first with one more; each causal convolution
 // keeps the last frames of its input for the next piece. Pieces repeat, so encoder and decoder are one block each,
 // which is handed what was kept and returns what is kept.
+#include <algorithm>
 #include <bit>
 #include <deque>
 #include <optional>
@@ -271,14 +272,14 @@ class Coder : public nn::Block {
         const Tensor zq = encodes_ ? Tensor() : sample;
         Tensor hidden_states = conv_in(sample, conv_cache);
         for (const Stage& stage : stages) hidden_states = stage(hidden_states, zq, conv_cache);
-        hidden_states = norm_out->operator()(hidden_states, zq, conv_cache);
+        hidden_states = (*norm_out)(hidden_states, zq, conv_cache);
         hidden_states = silu(hidden_states);
-        hidden_states = conv_out->operator()(hidden_states, conv_cache);
+        hidden_states = (*conv_out)(hidden_states, conv_cache);
         return std::move(conv_cache).with(hidden_states);
     }
 
   private:
-    Coder(const nn::BlockBuilder& builder, const Settings& settings, bool encodes)
+    Coder(const BlockBuilder& builder, const Settings& settings, bool encodes)
         : encodes_(encodes),
           conv_in(builder, "conv_in", encodes ? 3 : settings.latent_channels,
                   encodes ? settings.block_out_channels.front() : settings.block_out_channels.back(), 3) {
@@ -353,7 +354,7 @@ class AutoencoderKLCogVideoX : public Model {
         Tensors slices;
         if (request.slicing && x.size(0) > 1) {
             for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(slice, encodes, request.tiling));
-            out = cat(std::span<const Tensor>(slices.begin(), slices.size()), 0);
+            out = cat(slices, 0);
         } else {
             out = whole(x, encodes, request.tiling);
         }

@@ -225,15 +225,15 @@ class HunyuanVideoEncoder3D : public nn::Block {
         Tensor hidden_states = args[0];
         hidden_states = conv_in(hidden_states);
         for (const Stage& down_block : down_blocks) hidden_states = down_block(hidden_states);
-        hidden_states = mid_block->operator()(hidden_states);
+        hidden_states = (*mid_block)(hidden_states);
         hidden_states = conv_norm_out(hidden_states);
         hidden_states = silu(hidden_states);
-        hidden_states = conv_out->operator()(hidden_states);
+        hidden_states = (*conv_out)(hidden_states);
         return {hidden_states};
     }
 
   private:
-    HunyuanVideoEncoder3D(const nn::BlockBuilder& builder, const Settings& settings)
+    HunyuanVideoEncoder3D(const BlockBuilder& builder, const Settings& settings)
         : conv_in(builder, "conv_in", settings.in_channels, settings.block_out_channels.front(), 3) {
         const std::vector<std::int64_t>& channels = settings.block_out_channels;
         std::int64_t in = channels.front();
@@ -270,12 +270,12 @@ class HunyuanVideoDecoder3D : public nn::Block {
         for (const Stage& up_block : up_blocks) hidden_states = up_block(hidden_states);
         hidden_states = conv_norm_out(hidden_states);
         hidden_states = silu(hidden_states);
-        hidden_states = conv_out->operator()(hidden_states);
+        hidden_states = (*conv_out)(hidden_states);
         return {hidden_states};
     }
 
   private:
-    HunyuanVideoDecoder3D(const nn::BlockBuilder& builder, const Settings& settings)
+    HunyuanVideoDecoder3D(const BlockBuilder& builder, const Settings& settings)
         : conv_in(builder, "conv_in", settings.latent_channels, settings.block_out_channels.back(), 3),
           mid_block(builder["mid_block"], settings.block_out_channels.back(), settings.groups,
                     settings.mid_block_add_attention) {
@@ -343,7 +343,7 @@ class AutoencoderKLHunyuanVideo : public Model {
         Tensors slices;
         if (request.slicing && x.size(0) > 1) {
             for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(call, slice, encodes, request.tiling));
-            out = cat(std::span<const Tensor>(slices.begin(), slices.size()), 0);
+            out = cat(slices, 0);
         } else {
             out = whole(call, x, encodes, request.tiling);
         }

@@ -93,12 +93,6 @@ class TimeEmbedder {
 [[nodiscard]] Tensor spread(const Parameter& table) {
     return view(table.value, {1, table.value.size(0), table.value.size(1), 1, 1, 1});
 }
-// x * (1 + scale) + shift
-[[nodiscard]] Tensor scale_and_shift(Tensor x, const Tensor& scale, const Tensor& shift) {
-    const Tensor product = mul(std::move(x), add_scalar(scale));
-    return add(product, shift);
-}
-
 class LTXVideoResnetBlock3d {
   public:
     LTXVideoResnetBlock3d(const Builder& builder, std::int64_t in, std::int64_t out, const Style& style,
@@ -125,14 +119,14 @@ class LTXVideoResnetBlock3d {
         if (scale_shift_table != nullptr) {
             temb = add(unflatten(temb, 1, {4, -1}), spread(*scale_shift_table));
             modulation = unbind(temb, 1);
-            hidden_states = scale_and_shift(hidden_states, modulation[1], modulation[0]);
+            hidden_states = modulate(hidden_states, modulation[1], modulation[0]);
         }
         hidden_states = silu(hidden_states);
         hidden_states = conv1(hidden_states);
         Tensor spatial_noise;
         if (per_channel_scale1 != nullptr) add_noise(hidden_states, spatial_noise, *per_channel_scale1);
         hidden_states = norm(hidden_states);
-        if (scale_shift_table != nullptr) hidden_states = scale_and_shift(hidden_states, modulation[3], modulation[2]);
+        if (scale_shift_table != nullptr) hidden_states = modulate(hidden_states, modulation[3], modulation[2]);
         hidden_states = silu(hidden_states);
         hidden_states = conv2(hidden_states);
         if (per_channel_scale2 != nullptr) add_noise(hidden_states, spatial_noise, *per_channel_scale2);
@@ -361,10 +355,10 @@ class LTXVideoEncoder3d : public nn::Block {
         hidden_states = flatten(permute(hidden_states, {0, 1, 3, 7, 5, 2, 4, 6}), 1, 4);
         hidden_states = conv_in(hidden_states);
         for (const LTXVideoDownBlock3D& down_block : down_blocks) hidden_states = down_block(hidden_states);
-        hidden_states = mid_block->operator()(hidden_states);
+        hidden_states = (*mid_block)(hidden_states);
         hidden_states = norm_out(hidden_states);
         hidden_states = silu(hidden_states);
-        hidden_states = conv_out->operator()(hidden_states);
+        hidden_states = (*conv_out)(hidden_states);
 
         const std::int64_t channels = hidden_states.size(1);
         Tensor last_channel = slice(hidden_states, 1, channels - 1, channels);
@@ -420,10 +414,10 @@ class LTXVideoDecoder3d : public nn::Block {
             temb = unflatten(temb, 1, {2, -1});
             temb = add(temb, spread(*scale_shift_table));
             modulation = unbind(temb, 1);
-            hidden_states = scale_and_shift(hidden_states, modulation[1], modulation[0]);
+            hidden_states = modulate(hidden_states, modulation[1], modulation[0]);
         }
         hidden_states = silu(hidden_states);
-        hidden_states = conv_out->operator()(hidden_states);
+        hidden_states = (*conv_out)(hidden_states);
 
         const std::int64_t batch_size = hidden_states.size(0), num_frames = hidden_states.size(2),
                            height = hidden_states.size(3), width = hidden_states.size(4);
@@ -508,7 +502,7 @@ class AutoencoderKLLTXVideo : public Model {
             const Tensors tembs = args.size() > 1 ? split(args[1], 1, 0) : Tensors();
             for (std::size_t i = 0; i < samples.size(); ++i)
                 slices.push_back(one(tembs.empty() ? Tensors{samples[i]} : Tensors{samples[i], tembs[i]}));
-            out = cat(std::span<const Tensor>(slices.begin(), slices.size()), 0);
+            out = cat(slices, 0);
         } else {
             out = one(args);
         }

@@ -5,6 +5,7 @@
 // Both work on pieces of a video: encode takes a frame and then four at a time, decode a latent frame at a time, and
 // each causal convolution keeps the last frames of its input for the next piece. Pieces repeat, so encoder and decoder
 // are one block each, which is handed what was kept.
+#include <array>
 #include <deque>
 #include <optional>
 #include <variant>
@@ -366,15 +367,15 @@ class WanEncoder3d : public Coder {
         convolve(conv_in, x, feat_cache);
         for (const auto& down_block : down_blocks)
             x = std::visit([&](const auto& layer) { return layer(x, feat_cache); }, down_block);
-        x = mid_block->operator()(x, feat_cache);
-        x = norm_out->operator()(x);
+        x = (*mid_block)(x, feat_cache);
+        x = (*norm_out)(x);
         x = silu(x);
         convolve(*conv_out, x, feat_cache);
         return std::move(feat_cache).with(x);
     }
 
   private:
-    WanEncoder3d(const nn::BlockBuilder& builder, const Settings& settings)
+    WanEncoder3d(const BlockBuilder& builder, const Settings& settings)
         : conv_in(cube(builder, "conv_in", settings.in_channels, settings.encoder_dim)) {
         const Builder blocks = builder["down_blocks"];
         const auto next = [&] { return blocks[static_cast<std::int64_t>(down_blocks.size())]; };
@@ -417,14 +418,14 @@ class WanDecoder3d : public Coder {
         convolve(conv_in, x, feat_cache);
         x = mid_block(x, feat_cache);
         for (const WanUpBlock& up_block : up_blocks) x = up_block(x, feat_cache);
-        x = norm_out->operator()(x);
+        x = (*norm_out)(x);
         x = silu(x);
         convolve(*conv_out, x, feat_cache);
         return std::move(feat_cache).with(x);
     }
 
   private:
-    WanDecoder3d(const nn::BlockBuilder& builder, const Settings& settings)
+    WanDecoder3d(const BlockBuilder& builder, const Settings& settings)
         : conv_in(cube(builder, "conv_in", settings.z_dim, settings.decoder_dim * settings.dim_mult.back())),
           mid_block(builder["mid_block"], settings.decoder_dim * settings.dim_mult.back()) {
         const std::size_t count = settings.dim_mult.size();
@@ -505,7 +506,7 @@ class AutoencoderKLWan : public Model {
         Tensors slices;
         if (request.slicing && x.size(0) > 1) {
             for (const Tensor& slice : split(x, 1, 0)) slices.push_back(one(slice));
-            out = cat(std::span<const Tensor>(slices.begin(), slices.size()), 0);
+            out = cat(slices, 0);
         } else {
             out = one(x);
         }

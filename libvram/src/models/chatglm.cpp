@@ -1,6 +1,7 @@
 // Mirrors ChatGLMModel (diffusers 0.42.1, pipelines/kolors/text_encoder.py) as Kolors' pipeline calls it: with
 // positions, without a prefix. Tokens come first: [T, B, D].
 #include <deque>
+#include <optional>
 
 #include "models/families.hpp"
 
@@ -76,7 +77,7 @@ class GLMBlock : public Block {
     }
 
   private:
-    GLMBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    GLMBlock(const BlockBuilder& builder, const Sizes& sizes)
         : sizes_(sizes),
           input_layernorm(builder["input_layernorm"], sizes.hidden),
           query_key_value(builder["self_attention"].linear(
@@ -156,7 +157,7 @@ class ChatGLMModel : public Model {
         const Builder encoder = builder["encoder"];
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
             layers.emplace_back(encoder["layers"][i], sizes_);
-        final_layernorm.emplace_back(encoder["final_layernorm"], sizes_.hidden);
+        final_layernorm.emplace(encoder["final_layernorm"], sizes_.hidden);
         (void)builder.linear("output_layer", sizes_.hidden, config.integer("padded_vocab_size"), false);  // unused
     }
 
@@ -239,7 +240,7 @@ class ChatGLMModel : public Model {
             for (std::size_t kept = 1; kept < layer_ret.size(); ++kept) presents.push_back(std::move(layer_ret[kept]));
         }
         if (request.all_hidden_states) all_hidden_states.push_back(hidden_states);
-        hidden_states = final_layernorm.front()(hidden_states);
+        hidden_states = (*final_layernorm)(hidden_states);
         Tensors out{hidden_states};
         for (Tensor& one : presents) out.push_back(std::move(one));
         for (Tensor& one : all_hidden_states) out.push_back(std::move(one));
@@ -251,7 +252,7 @@ class ChatGLMModel : public Model {
     nn::Embedding word_embeddings;
     nn::Parameter* inv_freq;
     std::deque<GLMBlock> layers;
-    std::deque<RMSNorm> final_layernorm;  // one
+    std::optional<RMSNorm> final_layernorm;
 };
 
 }  // namespace

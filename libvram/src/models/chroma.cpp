@@ -14,8 +14,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, head_dim;
@@ -89,7 +87,7 @@ class ChromaTransformerBlock : public Block {
     }
 
   private:
-    ChromaTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    ChromaTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim),
           norm1_context(builder["norm1_context"], sizes.dim),
           attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, true),
@@ -132,7 +130,7 @@ class ChromaSingleTransformerBlock : public Block {
     }
 
   private:
-    ChromaSingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    ChromaSingleTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm(builder["norm"], sizes.dim),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, 4 * sizes.dim)),
           proj_out(builder.linear("proj_out", 5 * sizes.dim, sizes.dim)),

@@ -36,7 +36,7 @@ class CLIPEncoderLayer : public Block {
     }
 
   private:
-    CLIPEncoderLayer(const nn::BlockBuilder& builder, const Sizes& sizes)
+    CLIPEncoderLayer(const BlockBuilder& builder, const Sizes& sizes)
         : sizes_(sizes),
           k_proj(builder["self_attn"].linear("k_proj", sizes.hidden, sizes.hidden)),
           v_proj(builder["self_attn"].linear("v_proj", sizes.hidden, sizes.hidden)),

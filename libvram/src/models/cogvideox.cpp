@@ -5,6 +5,7 @@
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
+#include "models/patch_embed.hpp"
 
 namespace vram::models::cogvideox {
 namespace {
@@ -135,7 +136,7 @@ class CogVideoXBlock : public Block {
     }
 
   private:
-    CogVideoXBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    CogVideoXBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes),
           attn1(builder["attn1"], sizes),
           norm2(builder["norm2"], sizes),
@@ -149,25 +150,6 @@ class CogVideoXBlock : public Block {
     FeedForward ff;
 };
 
-// get_1d_sincos_pos_embed_from_grid: positions → [M, size] fp64
-Tensor sincos_1d(const Tensor& positions, std::int64_t size) {
-    Run& run = positions.run();
-    Tensor omega = arange(run, size / 2, Dtype::f64);  // divided in place
-    omega = rdiv_scalar(scalar_pow(omega));
-    const Tensor pos = reshape(positions, {-1});
-    const Tensor out = outer(pos, omega);
-    const Tensor emb_sin = sin(out);
-    const Tensor emb_cos = cos(out);
-    return cat({emb_sin, emb_cos}, 1);
-}
-
-// get_2d_sincos_pos_embed_from_grid: [2, 1, H, W] → [H W, size]
-Tensor sincos_2d(const Tensor& grid, std::int64_t size) {
-    const Tensor emb_h = sincos_1d(select(grid, 0, 0), size / 2);
-    const Tensor emb_w = sincos_1d(select(grid, 0, 1), size / 2);
-    return cat({emb_h, emb_w}, 1);
-}
-
 // get_3d_sincos_pos_embed: [frames, height · width, size] fp64
 Tensor sincos_3d(Run& run, std::int64_t size, std::int64_t height, std::int64_t width, std::int64_t frames) {
     const Tensor grid_h = div_scalar(arange(run, height, Dtype::f32));
@@ -175,9 +157,9 @@ Tensor sincos_3d(Run& run, std::int64_t size, std::int64_t height, std::int64_t 
     const std::array<Tensor, 2> mesh{expand(view(grid_w, {1, width}), {height, width}),
                                      expand(view(grid_h, {height, 1}), {height, width})};
     const Tensor grid = reshape(stack(mesh, 0), {2, 1, height, width});
-    Tensor pos_embed_spatial = sincos_2d(grid, 3 * size / 4);
+    Tensor pos_embed_spatial = sincos_pos_embed_2d(3 * size / 4, grid);
     const Tensor grid_t = div_scalar(arange(run, frames, Dtype::f32));
-    Tensor pos_embed_temporal = sincos_1d(grid_t, size / 4);
+    Tensor pos_embed_temporal = sincos_pos_embed_1d(size / 4, grid_t);
     pos_embed_spatial = unsqueeze(pos_embed_spatial, 0);
     pos_embed_spatial = repeat_interleave(pos_embed_spatial, frames, 0);
     pos_embed_temporal = unsqueeze(pos_embed_temporal, 1);

@@ -1,5 +1,8 @@
 #include "models/embeddings.hpp"
 
+#include <array>
+#include <utility>
+
 namespace vram::models {
 
 using namespace shadow;  // NOLINT: the ops of a forward
@@ -66,9 +69,14 @@ Tensors flux_pos_embed(Tensor ids_in, std::span<const std::int64_t> axes_dims) {
         cos_out.push_back(pair[0]);
         sin_out.push_back(pair[1]);
     }
-    Tensor freqs_cos = cat(std::span<const Tensor>(cos_out.begin(), cos_out.size()), -1);
-    Tensor freqs_sin = cat(std::span<const Tensor>(sin_out.begin(), sin_out.size()), -1);
+    Tensor freqs_cos = cat(cos_out, -1);
+    Tensor freqs_sin = cat(sin_out, -1);
     return {freqs_cos, freqs_sin};
+}
+
+Tensors meshgrid(const Tensor& f, const Tensor& h, const Tensor& w) {
+    const Dims whole{f.size(0), h.size(0), w.size(0)};
+    return {expand(view(f, {-1, 1, 1}), whole), expand(view(h, {1, -1, 1}), whole), expand(view(w, {1, 1, -1}), whole)};
 }
 
 Tensor apply_interleaved_rotary_emb(Tensor x_in, const Tensor& cos, const Tensor& sin) {

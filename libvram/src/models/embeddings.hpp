@@ -16,6 +16,9 @@ namespace vram::models {
 /// FluxPosEmbed, Flux2PosEmbed: ids [S, axes] → cos, sin [S, sum of axes_dims] fp32.
 [[nodiscard]] nn::Tensors flux_pos_embed(nn::Tensor ids, std::span<const std::int64_t> axes_dims);
 
+/// torch.meshgrid(f, h, w, indexing="ij") of [F], [H], [W]: three views [F, H, W].
+[[nodiscard]] nn::Tensors meshgrid(const nn::Tensor& f, const nn::Tensor& h, const nn::Tensor& w);
+
 /// apply_rotary_emb(use_real, unbind last dimension): x [B, S, H, D] with cos, sin [S, D].
 [[nodiscard]] nn::Tensor apply_rotary_emb(nn::Tensor x, const nn::Tensor& cos, const nn::Tensor& sin, int sequence_dim);
 

@@ -13,8 +13,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, head_dim;
@@ -64,7 +62,7 @@ class FluxTransformerBlock : public Block {
     }
 
   private:
-    FluxTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    FluxTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim),
           norm1_context(builder["norm1_context"], sizes.dim),
           attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, true),
@@ -111,7 +109,7 @@ class FluxSingleTransformerBlock : public Block {
     }
 
   private:
-    FluxSingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    FluxSingleTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm(builder["norm"], sizes.dim),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, 4 * sizes.dim)),
           proj_out(builder.linear("proj_out", 5 * sizes.dim, sizes.dim)),

@@ -14,8 +14,6 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
 using nn::RmsNorm;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, head_dim, mlp_hidden_dim;
@@ -176,6 +174,12 @@ class Flux2Modulation {
     Linear linear;
 };
 
+// (1 + scale) * x + shift: first norms are modulated with the factor in front, second ones behind (`modulate`).
+Tensor modulate_from_left(const Tensor& scale, const Tensor& x, const Tensor& shift) {
+    Tensor out = mul(add_scalar(scale), x);
+    return add(std::move(out), shift);
+}
+
 /// args: hidden_states, encoder_hidden_states, temb_mod_img, temb_mod_txt, cos, sin → encoder_hidden_states,
 /// hidden_states
 class Flux2TransformerBlock : public Block {
@@ -189,9 +193,9 @@ class Flux2TransformerBlock : public Block {
         const Tensors img = Flux2Modulation::split(args[2], 2), txt = Flux2Modulation::split(args[3], 2);
 
         Tensor norm_hidden_states = norm1(hidden_states);
-        norm_hidden_states = scale_and_shift(img[1], norm_hidden_states, img[0]);
+        norm_hidden_states = modulate_from_left(img[1], norm_hidden_states, img[0]);
         Tensor norm_encoder_hidden_states = norm1_context(encoder_hidden_states);
-        norm_encoder_hidden_states = scale_and_shift(txt[1], norm_encoder_hidden_states, txt[0]);
+        norm_encoder_hidden_states = modulate_from_left(txt[1], norm_encoder_hidden_states, txt[0]);
 
         // Attention on concatenated img + txt stream
         const Tensors attention_outputs = attn(norm_hidden_states, norm_encoder_hidden_states, args[4], args[5]);
@@ -201,7 +205,7 @@ class Flux2TransformerBlock : public Block {
         attn_output = mul(img[2], attn_output);
         hidden_states = add(hidden_states, attn_output);
         norm_hidden_states = norm2(hidden_states);
-        norm_hidden_states = times_scale_and_shift(norm_hidden_states, img[4], img[3]);
+        norm_hidden_states = modulate(norm_hidden_states, img[4], img[3]);
         const Tensor ff_output = ff(norm_hidden_states);
         hidden_states = add(hidden_states, mul(img[5], ff_output));
 
@@ -209,21 +213,15 @@ class Flux2TransformerBlock : public Block {
         context_attn_output = mul(txt[2], context_attn_output);
         encoder_hidden_states = add(encoder_hidden_states, context_attn_output);
         norm_encoder_hidden_states = norm2_context(encoder_hidden_states);
-        norm_encoder_hidden_states = times_scale_and_shift(norm_encoder_hidden_states, txt[4], txt[3]);
+        norm_encoder_hidden_states = modulate(norm_encoder_hidden_states, txt[4], txt[3]);
         const Tensor context_ff_output = ff_context(norm_encoder_hidden_states);
         encoder_hidden_states = add(encoder_hidden_states, mul(txt[5], context_ff_output));
         if (encoder_hidden_states.dtype() == Dtype::f16) encoder_hidden_states = clamp(encoder_hidden_states);
         return {encoder_hidden_states, hidden_states};
     }
 
-    // (1 + scale) * x + shift
-    static Tensor scale_and_shift(const Tensor& scale, const Tensor& x, const Tensor& shift) {
-        Tensor out = mul(add_scalar(scale), x);
-        return add(std::move(out), shift);
-    }
-
   private:
-    Flux2TransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    Flux2TransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder.layer_norm("norm1", sizes.dim, false)),
           norm1_context(builder.layer_norm("norm1_context", sizes.dim, false)),
           attn(builder["attn"], sizes),
@@ -232,12 +230,6 @@ class Flux2TransformerBlock : public Block {
           norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
           ff_context(builder["ff_context"], sizes.dim, sizes.mlp_hidden_dim) {
         builder.finish(*this, "Flux2TransformerBlock", {sizes.heads, sizes.head_dim});
-    }
-
-    // x * (1 + scale) + shift
-    static Tensor times_scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor out = mul(x, add_scalar(scale));
-        return add(std::move(out), shift);
     }
 
     nn::LayerNorm norm1, norm1_context;
@@ -258,7 +250,7 @@ class Flux2SingleTransformerBlock : public Block {
         Tensor hidden_states = args[0];
         const Tensors mod = Flux2Modulation::split(args[1], 1);  // shift, scale, gate
         Tensor norm_hidden_states = norm(hidden_states);
-        norm_hidden_states = Flux2TransformerBlock::scale_and_shift(mod[1], norm_hidden_states, mod[0]);
+        norm_hidden_states = modulate_from_left(mod[1], norm_hidden_states, mod[0]);
         const Tensor attn_output = attn(norm_hidden_states, args[2], args[3]);
         hidden_states = add(hidden_states, mul(mod[2], attn_output));
         if (hidden_states.dtype() == Dtype::f16) hidden_states = clamp(hidden_states);
@@ -266,7 +258,7 @@ class Flux2SingleTransformerBlock : public Block {
     }
 
   private:
-    Flux2SingleTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    Flux2SingleTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm(builder.layer_norm("norm", sizes.dim, false)), attn(builder["attn"], sizes) {
         builder.finish(*this, "Flux2SingleTransformerBlock", {sizes.heads, sizes.head_dim});
     }

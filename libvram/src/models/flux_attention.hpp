@@ -11,6 +11,7 @@ class FluxAttention {
   public:
     FluxAttention(const nn::Builder& builder, std::int64_t dim, std::int64_t heads, std::int64_t head_dim, bool joint);
 
+    /// hidden_states [B, S, D]; joint: encoder_hidden_states [B, T, D]; cos, sin [T+S, head_dim] →
     /// {hidden_states} or {hidden_states, encoder_hidden_states}.
     [[nodiscard]] nn::Tensors operator()(nn::Tensor hidden_states, nn::Tensor encoder_hidden_states,
                                          const nn::Tensor& cos, const nn::Tensor& sin) const;

@@ -1,6 +1,5 @@
 // Mirrors LTXVideoTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_ltx.py): LTX-Video 2B and 13B,
 // text to video, with one timestep a sample and positions that are counted, not handed in.
-#include <array>
 #include <deque>
 
 #include "models/attention.hpp"
@@ -85,14 +84,14 @@ class LTXVideoTransformerBlock : public Block {
         const Tensor table = unsqueeze(unsqueeze(scale_shift_table.value, 0), 0);
         const Tensor ada_values = add(table, reshape(temb, {batch_size, temb.size(1), 6, -1}));
         const Tensors ada = unbind(ada_values, 2);  // shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp
-        norm_hidden_states = scale_and_shift(norm_hidden_states, ada[1], ada[0]);
+        norm_hidden_states = modulate(norm_hidden_states, ada[1], ada[0]);
 
         Tensor attn_hidden_states = attn1(norm_hidden_states, {}, {}, args[3], args[4]);
         hidden_states = add(hidden_states, mul(attn_hidden_states, ada[2]));
 
         attn_hidden_states = attn2(hidden_states, encoder_hidden_states, args[5], {}, {});
         hidden_states = add(hidden_states, attn_hidden_states);
-        norm_hidden_states = scale_and_shift(norm2(hidden_states), ada[4], ada[3]);
+        norm_hidden_states = modulate(norm2(hidden_states), ada[4], ada[3]);
 
         const Tensor ff_output = ff(norm_hidden_states);
         hidden_states = add(hidden_states, mul(ff_output, ada[5]));
@@ -100,18 +99,12 @@ class LTXVideoTransformerBlock : public Block {
     }
 
   private:
-    LTXVideoTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    LTXVideoTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : scale_shift_table(builder.parameter("scale_shift_table", {6, sizes.dim})),
           attn1(builder["attn1"], sizes, sizes.dim),
           attn2(builder["attn2"], sizes, sizes.cross_attention_dim),
           ff(builder["ff"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu) {
         builder.finish(*this, "LTXVideoTransformerBlock", {sizes.heads});
-    }
-
-    // x * (1 + scale) + shift
-    static Tensor scale_and_shift(Tensor x, const Tensor& scale, const Tensor& shift) {
-        const Tensor product = mul(std::move(x), add_scalar(scale));
-        return add(product, shift);
     }
 
     Parameter& scale_shift_table;
@@ -181,10 +174,7 @@ class LTXVideoTransformer3DModel : public Model {
         const Tensor scale_shift_values = add(table, unsqueeze(embedded_timestep, 2));
         const Tensor shift = select(scale_shift_values, 2, 0), scale = select(scale_shift_values, 2, 1);
         hidden_states = norm_out(hidden_states);
-        {
-            const Tensor product = mul(hidden_states, add_scalar(scale));
-            hidden_states = add(product, shift);
-        }
+        hidden_states = modulate(hidden_states, scale, shift);
         return {proj_out(hidden_states)};
     }
 
@@ -197,7 +187,7 @@ class LTXVideoTransformer3DModel : public Model {
     }
     [[nodiscard]] static std::int64_t tokens(const Request& request) {
         const Grid grid = grid_of(request);
-        return grid.num_frames * grid.height * grid.width;
+        return checked_mul(checked_mul(grid.num_frames, grid.height), grid.width);
     }
 
     // LTXVideoRotaryPosEmbed: cos, sin [B, S, dim] fp32
@@ -225,17 +215,10 @@ class LTXVideoTransformer3DModel : public Model {
 
     // [B, S, 3]: places in time, height and width
     [[nodiscard]] static Tensor prepare_video_coords(Run& run, std::int64_t batch_size, const Grid& size) {
-        const Dims whole{size.num_frames, size.height, size.width};
         const Tensor grid_h = arange(run, size.height, Dtype::f32);
         const Tensor grid_w = arange(run, size.width, Dtype::f32);
         const Tensor grid_f = arange(run, size.num_frames, Dtype::f32);
-        Tensor grid;
-        {
-            const std::array<Tensor, 3> meshgrid{expand(view(grid_f, {-1, 1, 1}), whole),
-                                                 expand(view(grid_h, {1, -1, 1}), whole),
-                                                 expand(view(grid_w, {1, 1, -1}), whole)};
-            grid = stack(meshgrid, 0);
-        }
+        Tensor grid = stack(meshgrid(grid_f, grid_h, grid_w), 0);
         grid = repeat(unsqueeze(grid, 0), {batch_size, 1, 1, 1, 1});
         return transpose(flatten(grid, 2, 4), 1, 2);
     }

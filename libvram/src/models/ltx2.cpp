@@ -27,12 +27,6 @@ struct Stream {
     [[nodiscard]] AttentionSizes text_attention() const { return {dim, cross_attention_dim, heads, head_dim, gated}; }
 };
 
-// x * (1 + scale) + shift
-Tensor scale_and_shift(Tensor x, const Tensor& scale, const Tensor& shift) {
-    const Tensor product = mul(std::move(x), add_scalar(scale));
-    return add(product, shift);
-}
-
 // get_mod_params: table [N, D], temb [B, T, N D] → N times [B, T, D]
 Tensors get_mod_params(const Tensor& scale_shift_table, const Tensor& temb) {
     const Tensor table = unsqueeze(unsqueeze(scale_shift_table, 0), 0);
@@ -77,7 +71,7 @@ class LTX2VideoTransformerBlock : public Block {
         // shift_text_q, scale_text_q, gate_text_q
         const Tensors ada = get_mod_params(scale_shift_table.value, args[temb]);
         Tensor norm_hidden_states = norm(hidden_states);
-        norm_hidden_states = scale_and_shift(norm_hidden_states, ada[1], ada[0]);
+        norm_hidden_states = modulate(norm_hidden_states, ada[1], ada[0]);
         const Tensor video_self_attn_args = norm_hidden_states;  // a dict, which lives on
         Tensor attn_hidden_states = attn1(norm_hidden_states, {}, video_rotary_emb, video_rotary_emb);
         hidden_states = add(hidden_states, mul(attn_hidden_states, ada[2]));
@@ -85,7 +79,7 @@ class LTX2VideoTransformerBlock : public Block {
         // 1.2. Audio Self-Attention
         const Tensors audio_ada = get_mod_params(audio_scale_shift_table.value, args[temb_audio]);
         Tensor norm_audio_hidden_states = norm(audio_hidden_states);
-        norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ada[1], audio_ada[0]);
+        norm_audio_hidden_states = modulate(norm_audio_hidden_states, audio_ada[1], audio_ada[0]);
         const Tensor audio_self_attn_args = norm_audio_hidden_states;
         Tensor attn_audio_hidden_states = audio_attn1(norm_audio_hidden_states, {}, audio_rotary_emb, audio_rotary_emb);
         audio_hidden_states = add(audio_hidden_states, mul(attn_audio_hidden_states, audio_ada[2]));
@@ -97,18 +91,17 @@ class LTX2VideoTransformerBlock : public Block {
             audio_text_kv = get_mod_params(audio_prompt_scale_shift_table->value, args[temb_prompt_audio]);
         }
         norm_hidden_states = norm(hidden_states);
-        if (video_cross_attn_adaln) norm_hidden_states = scale_and_shift(norm_hidden_states, ada[7], ada[6]);
-        if (!text_kv.empty()) encoder_hidden_states = scale_and_shift(encoder_hidden_states, text_kv[1], text_kv[0]);
+        if (video_cross_attn_adaln) norm_hidden_states = modulate(norm_hidden_states, ada[7], ada[6]);
+        if (!text_kv.empty()) encoder_hidden_states = modulate(encoder_hidden_states, text_kv[1], text_kv[0]);
         attn_hidden_states = attn2(norm_hidden_states, encoder_hidden_states, {}, {});
         if (video_cross_attn_adaln) attn_hidden_states = mul(attn_hidden_states, ada[8]);
         hidden_states = add(hidden_states, attn_hidden_states);
 
         norm_audio_hidden_states = norm(audio_hidden_states);
         if (audio_cross_attn_adaln)
-            norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ada[7], audio_ada[6]);
+            norm_audio_hidden_states = modulate(norm_audio_hidden_states, audio_ada[7], audio_ada[6]);
         if (!audio_text_kv.empty())
-            audio_encoder_hidden_states =
-                scale_and_shift(audio_encoder_hidden_states, audio_text_kv[1], audio_text_kv[0]);
+            audio_encoder_hidden_states = modulate(audio_encoder_hidden_states, audio_text_kv[1], audio_text_kv[0]);
         attn_audio_hidden_states = audio_attn2(norm_audio_hidden_states, audio_encoder_hidden_states, {}, {});
         if (audio_cross_attn_adaln) attn_audio_hidden_states = mul(attn_audio_hidden_states, audio_ada[8]);
         audio_hidden_states = add(audio_hidden_states, attn_audio_hidden_states);
@@ -128,32 +121,32 @@ class LTX2VideoTransformerBlock : public Block {
         const Tensors v2a_gate = get_mod_params(audio_per_layer_ca_gate, args[temb_ca_audio_gate]);
 
         // 3.2. Audio-to-Video: Q: Video; K,V: Audio
-        Tensor mod_norm_hidden_states = scale_and_shift(norm_hidden_states, video_ca[0], video_ca[1]);
-        Tensor mod_norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ca[0], audio_ca[1]);
+        Tensor mod_norm_hidden_states = modulate(norm_hidden_states, video_ca[0], video_ca[1]);
+        Tensor mod_norm_audio_hidden_states = modulate(norm_audio_hidden_states, audio_ca[0], audio_ca[1]);
         const Tensor a2v_attn_hidden_states = audio_to_video_attn(mod_norm_hidden_states, mod_norm_audio_hidden_states,
                                                                   ca_video_rotary_emb, ca_audio_rotary_emb);
         hidden_states = add(hidden_states, mul(a2v_gate[0], a2v_attn_hidden_states));
 
         // 3.3. Video-to-Audio: Q: Audio; K,V: Video
-        mod_norm_hidden_states = scale_and_shift(norm_hidden_states, video_ca[2], video_ca[3]);
-        mod_norm_audio_hidden_states = scale_and_shift(norm_audio_hidden_states, audio_ca[2], audio_ca[3]);
+        mod_norm_hidden_states = modulate(norm_hidden_states, video_ca[2], video_ca[3]);
+        mod_norm_audio_hidden_states = modulate(norm_audio_hidden_states, audio_ca[2], audio_ca[3]);
         const Tensor v2a_attn_hidden_states = video_to_audio_attn(mod_norm_audio_hidden_states, mod_norm_hidden_states,
                                                                   ca_audio_rotary_emb, ca_video_rotary_emb);
         audio_hidden_states = add(audio_hidden_states, mul(v2a_gate[0], v2a_attn_hidden_states));
 
         // 4. Feedforward
-        norm_hidden_states = scale_and_shift(norm(hidden_states), ada[4], ada[3]);
+        norm_hidden_states = modulate(norm(hidden_states), ada[4], ada[3]);
         const Tensor ff_output = ff(norm_hidden_states);
         hidden_states = add(hidden_states, mul(ff_output, ada[5]));
 
-        norm_audio_hidden_states = scale_and_shift(norm(audio_hidden_states), audio_ada[4], audio_ada[3]);
+        norm_audio_hidden_states = modulate(norm(audio_hidden_states), audio_ada[4], audio_ada[3]);
         const Tensor audio_ff_output = audio_ff(norm_audio_hidden_states);
         audio_hidden_states = add(audio_hidden_states, mul(audio_ff_output, audio_ada[5]));
         return {hidden_states, audio_hidden_states};
     }
 
   private:
-    LTX2VideoTransformerBlock(const nn::BlockBuilder& builder, const Stream& v, const Stream& a,
+    LTX2VideoTransformerBlock(const BlockBuilder& builder, const Stream& v, const Stream& a,
                               const AttentionStyle& style)
         : video_cross_attn_adaln(v.cross_attn_mod),
           audio_cross_attn_adaln(a.cross_attn_mod),
@@ -414,14 +407,14 @@ class LTX2VideoTransformer3DModel : public Model {
         const Tensor scale_shift_values = scale_shift(*scale_shift_table, embedded_timestep);
         const Tensor shift = select(scale_shift_values, 2, 0), scale = select(scale_shift_values, 2, 1);
         hidden_states = norm_out(hidden_states);
-        hidden_states = scale_and_shift(hidden_states, scale, shift);
+        hidden_states = modulate(hidden_states, scale, shift);
         const Tensor output = proj_out(hidden_states);
 
         const Tensor audio_scale_shift_values = scale_shift(*audio_scale_shift_table, audio_embedded_timestep);
         const Tensor audio_shift = select(audio_scale_shift_values, 2, 0),
                      audio_scale = select(audio_scale_shift_values, 2, 1);
         audio_hidden_states = audio_norm_out(audio_hidden_states);
-        audio_hidden_states = scale_and_shift(audio_hidden_states, audio_scale, audio_shift);
+        audio_hidden_states = modulate(audio_hidden_states, audio_scale, audio_shift);
         const Tensor audio_output = audio_proj_out(audio_hidden_states);
         return {output, audio_output};
     }
@@ -435,7 +428,7 @@ class LTX2VideoTransformer3DModel : public Model {
     }
     [[nodiscard]] static std::int64_t tokens(const Request& request) {
         const Grid grid = grid_of(request);
-        return grid.num_frames * grid.height * grid.width;
+        return checked_mul(checked_mul(grid.num_frames, grid.height), grid.width);
     }
     /// 24 frames and 25 audio latents a second (16000 samples / 160 a hop / 4), rounded to even as Python does.
     [[nodiscard]] static std::int64_t audio_tokens(const Request& request) {
@@ -449,17 +442,10 @@ class LTX2VideoTransformer3DModel : public Model {
 
     // [B, 3, S, 2]: where each patch begins and ends, in pixels and seconds
     [[nodiscard]] static Tensor prepare_video_coords(Run& run, std::int64_t batch_size, const Grid& size) {
-        const Dims whole{size.num_frames, size.height, size.width};
         const Tensor grid_f = arange(run, size.num_frames, Dtype::f32);
         const Tensor grid_h = arange(run, size.height, Dtype::f32);
         const Tensor grid_w = arange(run, size.width, Dtype::f32);
-        Tensor grid;
-        {
-            const std::array<Tensor, 3> meshgrid{expand(view(grid_f, {-1, 1, 1}), whole),
-                                                 expand(view(grid_h, {1, -1, 1}), whole),
-                                                 expand(view(grid_w, {1, 1, -1}), whole)};
-            grid = stack(meshgrid, 0);
-        }
+        const Tensor grid = stack(meshgrid(grid_f, grid_h, grid_w), 0);
         const Tensor patch_size_delta = run.empty({3}, Dtype::f32, Op::to_device);
         const Tensor patch_ends = add(grid, view(patch_size_delta, {3, 1, 1, 1}));
         Tensor latent_coords = stack(std::array{grid, patch_ends}, -1);

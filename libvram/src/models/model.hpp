@@ -12,6 +12,7 @@
 
 namespace vram::models {
 
+using nn::BlockBuilder;
 using nn::Builder;
 using nn::Caller;
 using nn::Dims;

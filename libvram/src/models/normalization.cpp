@@ -6,6 +6,11 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Tensor;
 using nn::Tensors;
 
+Tensor modulate(Tensor x, const Tensor& scale, const Tensor& shift) {
+    const Tensor product = mul(std::move(x), add_scalar(scale));
+    return add(product, shift);
+}
+
 Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
     Tensor out = mul(x, add_scalar(unsqueeze(scale, 1)));
     return add(std::move(out), unsqueeze(shift, 1));

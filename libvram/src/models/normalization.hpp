@@ -16,11 +16,13 @@ class Fp32LayerNorm {
     nn::LayerNorm norm;
 };
 
+/// x * (1 + scale) + shift: scale and shift broadcast to x, which is let go, if it was moved in, once it is multiplied.
+[[nodiscard]] nn::Tensor modulate(nn::Tensor x, const nn::Tensor& scale, const nn::Tensor& shift);
+
 /// x * (1 + scale[:, None]) + shift[:, None]: x [B, S, D]; scale, shift [B, D].
 [[nodiscard]] nn::Tensor scale_and_shift(const nn::Tensor& x, const nn::Tensor& scale, const nn::Tensor& shift);
 
-/// AdaLayerNormZero: x and gate, shift, scale, gate for attention and MLP: {x, gate_msa, shift_mlp, scale_mlp,
-/// gate_mlp}.
+/// AdaLayerNormZero: x [B, S, D], emb [B, D] → {x, gate_msa, shift_mlp, scale_mlp, gate_mlp}, all but x [B, D].
 class AdaLayerNormZero {
   public:
     enum class Norm : std::uint8_t { layer_norm, fp32_layer_norm };
@@ -36,7 +38,7 @@ class AdaLayerNormZero {
     Fp32LayerNorm fp32_norm;
 };
 
-/// SD35AdaLayerNormZeroX: {x, gate_msa, shift_mlp, scale_mlp, gate_mlp, x2, gate_msa2}.
+/// SD35AdaLayerNormZeroX, with the same shapes: {x, gate_msa, shift_mlp, scale_mlp, gate_mlp, x2, gate_msa2}.
 class Sd35AdaLayerNormZeroX {
   public:
     Sd35AdaLayerNormZeroX() = default;
@@ -48,7 +50,7 @@ class Sd35AdaLayerNormZeroX {
     nn::LayerNorm norm;
 };
 
-/// AdaLayerNormZeroSingle: {x, gate_msa}.
+/// AdaLayerNormZeroSingle, with the same shapes: {x, gate_msa}.
 class AdaLayerNormZeroSingle {
   public:
     AdaLayerNormZeroSingle() = default;
@@ -60,7 +62,7 @@ class AdaLayerNormZeroSingle {
     nn::LayerNorm norm;
 };
 
-/// AdaLayerNormContinuous with a norm without affine.
+/// AdaLayerNormContinuous with a norm without affine: x [B, S, D], conditioning_embedding [B, C] → [B, S, D].
 class AdaLayerNormContinuous {
   public:
     AdaLayerNormContinuous() = default;

@@ -1,14 +1,13 @@
 #include "models/patch_embed.hpp"
 
+#include <array>
+
 namespace vram::models {
 
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Tensor;
 
-namespace {
-
-// get_1d_sincos_pos_embed_from_grid: pos [..] → [M, size] fp64
-Tensor sincos_from_positions(std::int64_t size, Tensor pos_in) {
+Tensor sincos_pos_embed_1d(std::int64_t size, Tensor pos_in) {
     Tensor pos = std::move(pos_in);
     Tensor omega = arange(pos.run(), size / 2, Dtype::f64);  // divided in place
     omega = rdiv_scalar(scalar_pow(omega));
@@ -19,8 +18,16 @@ Tensor sincos_from_positions(std::int64_t size, Tensor pos_in) {
     return cat({emb_sin, emb_cos}, 1);
 }
 
+Tensor sincos_pos_embed_2d(std::int64_t size, const Tensor& grid) {
+    const Tensor emb_h = sincos_pos_embed_1d(size / 2, select(grid, 0, 0));
+    const Tensor emb_w = sincos_pos_embed_1d(size / 2, select(grid, 0, 1));
+    return cat({emb_h, emb_w}, 1);
+}
+
+namespace {
+
 // get_2d_sincos_pos_embed: [height * width, size] fp64
-Tensor sincos_pos_embed_2d(Run& run, std::int64_t size, std::int64_t height, std::int64_t width) {
+Tensor sincos_pos_embed_of(Run& run, std::int64_t size, std::int64_t height, std::int64_t width) {
     Tensor grid_h = div_scalar(arange(run, height, Dtype::f32));
     grid_h = div_scalar(std::move(grid_h));
     Tensor grid_w = div_scalar(arange(run, width, Dtype::f32));
@@ -32,10 +39,7 @@ Tensor sincos_pos_embed_2d(Run& run, std::int64_t size, std::int64_t height, std
         grid = stack(mesh, 0);
     }
     grid = reshape(grid, {2, 1, width, height});
-    // get_2d_sincos_pos_embed_from_grid
-    const Tensor emb_h = sincos_from_positions(size / 2, select(grid, 0, 0));
-    const Tensor emb_w = sincos_from_positions(size / 2, select(grid, 0, 1));
-    return cat({emb_h, emb_w}, 1);
+    return sincos_pos_embed_2d(size, grid);
 }
 
 }  // namespace
@@ -60,7 +64,7 @@ Tensor PatchEmbed::operator()(Tensor latent_in) const {
     } else if (height == side && width == side) {
         table = pos_embed->value;
     } else {
-        table = sincos_pos_embed_2d(latent.run(), sizes_.dim, height, width);
+        table = sincos_pos_embed_of(latent.run(), sizes_.dim, height, width);
         table = unsqueeze(to_float(table), 0);
     }
     return to(add(latent, table), latent.dtype());

@@ -25,6 +25,11 @@ class PatchEmbed {
     nn::Parameter* pos_embed = nullptr;  // a buffer
 };
 
+/// get_1d_sincos_pos_embed_from_grid: pos [..] → [M, size] fp64, on the GPU.
+[[nodiscard]] nn::Tensor sincos_pos_embed_1d(std::int64_t size, nn::Tensor pos);
+/// get_2d_sincos_pos_embed_from_grid: grid [2, ..] → [M, size] fp64.
+[[nodiscard]] nn::Tensor sincos_pos_embed_2d(std::int64_t size, const nn::Tensor& grid);
+
 /// What a transformer over patches ends with: [B, S, patch² · channels] → [B, channels, height, width].
 [[nodiscard]] nn::Tensor unpatchify(nn::Tensor hidden_states, std::int64_t height, std::int64_t width,
                                     std::int64_t patch_size, std::int64_t channels);

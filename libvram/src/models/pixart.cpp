@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "models/families.hpp"
+#include "models/normalization.hpp"
 #include "models/patch_embed.hpp"
 #include "models/transformer_2d.hpp"
 
@@ -13,8 +14,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 /// args: hidden_states, encoder_hidden_states, encoder_attention_mask [B, 1, T], timestep [B, 6 D] → hidden_states
 class PixArtTransformerBlock : public Block {
@@ -31,7 +30,7 @@ class PixArtTransformerBlock : public Block {
         const Tensors modulation =
             chunk(add(unsqueeze(scale_shift_table.value, 0), reshape(timestep, {batch_size, 6, -1})), 6, 1);
         Tensor norm_hidden_states = norm1(hidden_states);
-        norm_hidden_states = scale_and_shift(norm_hidden_states, modulation[1], modulation[0]);
+        norm_hidden_states = modulate(norm_hidden_states, modulation[1], modulation[0]);
         Tensor attn_output = attn1(norm_hidden_states, {});
         attn_output = mul(modulation[2], attn_output);
         hidden_states = add(attn_output, hidden_states);
@@ -43,7 +42,7 @@ class PixArtTransformerBlock : public Block {
 
         // 4. Feed-forward
         norm_hidden_states = norm2(hidden_states);
-        norm_hidden_states = scale_and_shift(norm_hidden_states, modulation[4], modulation[3]);
+        norm_hidden_states = modulate(norm_hidden_states, modulation[4], modulation[3]);
         Tensor ff_output = ff(norm_hidden_states);
         ff_output = mul(modulation[5], ff_output);
         hidden_states = add(ff_output, hidden_states);
@@ -51,8 +50,7 @@ class PixArtTransformerBlock : public Block {
     }
 
   private:
-    PixArtTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
-                           std::int64_t heads)
+    PixArtTransformerBlock(const BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads)
         : scale_shift_table(builder.parameter("scale_shift_table", {6, dim})),
           norm1(builder.layer_norm("norm1", dim, false)),
           attn1(builder["attn1"], dim, dim, heads, true),
@@ -60,12 +58,6 @@ class PixArtTransformerBlock : public Block {
           attn2(builder["attn2"], dim, cross_dim, heads, true),
           ff(builder["ff"], dim, 4 * dim, FeedForward::Activation::gelu) {
         builder.finish(*this, "PixArtTransformerBlock", {heads});
-    }
-
-    // x * (1 + scale) + shift
-    static Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor out = mul(x, add_scalar(scale));
-        return add(std::move(out), shift);
     }
 
     Parameter& scale_shift_table;
@@ -118,10 +110,7 @@ class PixArtTransformer2DModel : public Model {
         const Tensors modulation =
             chunk(add(unsqueeze(scale_shift_table->value, 0), unsqueeze(embedded_timestep, 1)), 2, 1);
         hidden_states = norm_out(hidden_states);
-        {
-            Tensor out = mul(hidden_states, add_scalar(modulation[1]));
-            hidden_states = add(std::move(out), modulation[0]);
-        }
+        hidden_states = modulate(hidden_states, modulation[1], modulation[0]);
         hidden_states = proj_out(hidden_states);
         return {unpatchify(hidden_states, height, width, patch_size_, out_channels_)};
     }

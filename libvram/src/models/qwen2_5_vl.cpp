@@ -41,7 +41,7 @@ class VisionBlock : public Block {
     }
 
   private:
-    VisionBlock(const nn::BlockBuilder& builder, const VisionSizes& sizes)
+    VisionBlock(const BlockBuilder& builder, const VisionSizes& sizes)
         : heads_(sizes.heads),
           norm1(builder, "norm1", sizes.hidden),
           norm2(builder, "norm2", sizes.hidden),

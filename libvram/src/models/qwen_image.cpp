@@ -18,8 +18,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, head_dim;
@@ -148,7 +146,7 @@ class QwenImageTransformerBlock : public Block {
     }
 
   private:
-    QwenImageTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    QwenImageTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : img_mod(builder["img_mod"].linear("1", sizes.dim, 6 * sizes.dim)),
           img_norm1(builder.layer_norm("img_norm1", sizes.dim, false)),
           attn(builder["attn"], sizes),

@@ -146,7 +146,7 @@ class SanaTransformerBlock : public Block {
 
         // 2. Self Attention
         Tensor norm_hidden_states = norm1(hidden_states);
-        norm_hidden_states = scale_and_shift(norm_hidden_states, modulation[1], modulation[0]);
+        norm_hidden_states = modulate(norm_hidden_states, modulation[1], modulation[0]);
         norm_hidden_states = to(norm_hidden_states, hidden_states.dtype());
         Tensor attn_output = attn1(norm_hidden_states);
         hidden_states = add(hidden_states, mul(modulation[2], attn_output));
@@ -157,7 +157,7 @@ class SanaTransformerBlock : public Block {
 
         // 4. Feed-forward
         norm_hidden_states = norm2(hidden_states);
-        norm_hidden_states = scale_and_shift(norm_hidden_states, modulation[4], modulation[3]);
+        norm_hidden_states = modulate(norm_hidden_states, modulation[4], modulation[3]);
         norm_hidden_states = permute(unflatten(norm_hidden_states, 1, {height, width}), {0, 3, 1, 2});
         Tensor ff_output = ff(norm_hidden_states);
         ff_output = permute(flatten(ff_output, 2, 3), {0, 2, 1});
@@ -166,7 +166,7 @@ class SanaTransformerBlock : public Block {
     }
 
   private:
-    SanaTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    SanaTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : scale_shift_table(builder.parameter("scale_shift_table", {6, sizes.dim})),
           norm1(builder.layer_norm("norm1", sizes.dim, false)),
           attn1(builder["attn1"], sizes),
@@ -174,12 +174,6 @@ class SanaTransformerBlock : public Block {
           attn2(builder["attn2"], sizes),
           ff(builder["ff"], sizes.dim, sizes.hidden, false) {
         builder.finish(*this, "SanaTransformerBlock", {sizes.heads, sizes.cross_heads, sizes.qk_norm});
-    }
-
-    // x * (1 + scale) + shift
-    static Tensor scale_and_shift(const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor out = mul(x, add_scalar(scale));
-        return add(std::move(out), shift);
     }
 
     Parameter& scale_shift_table;
@@ -304,11 +298,9 @@ class SanaTransformer2DModel : public Model {
 
     // SanaModulatedNorm
     [[nodiscard]] Tensor modulated_norm(const Tensor& x, const Tensor& temb) const {
-        Tensor hidden_states = norm_out(x);
+        const Tensor hidden_states = norm_out(x);
         const Tensors modulation = chunk(add(unsqueeze(scale_shift_table->value, 0), unsqueeze(temb, 1)), 2, 1);
-        Tensor product = mul(hidden_states, add_scalar(modulation[1]));
-        hidden_states = add(std::move(product), modulation[0]);
-        return hidden_states;
+        return modulate(hidden_states, modulation[1], modulation[0]);
     }
 
     std::int64_t in_channels_, out_channels_, patch_size_, caption_channels_;

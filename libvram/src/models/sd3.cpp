@@ -15,8 +15,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, head_dim;
@@ -173,7 +171,7 @@ class JointTransformerBlock : public Block {
     }
 
   private:
-    JointTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    JointTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : use_dual_attention(sizes.dual_attention),
           context_pre_only(sizes.context_pre_only),
           norm1_x(use_dual_attention ? Sd35AdaLayerNormZeroX(builder["norm1"], sizes.dim) : Sd35AdaLayerNormZeroX()),

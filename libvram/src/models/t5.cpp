@@ -64,7 +64,7 @@ class T5Block : public Block {
     }
 
   private:
-    T5Block(const nn::BlockBuilder& builder, const Sizes& sizes, bool has_relative_attention_bias)
+    T5Block(const BlockBuilder& builder, const Sizes& sizes, bool has_relative_attention_bias)
         : sizes_(sizes),
           q(builder["layer"]["0"]["SelfAttention"].linear("q", sizes.d_model, sizes.heads * sizes.d_kv, false)),
           k(builder["layer"]["0"]["SelfAttention"].linear("k", sizes.d_model, sizes.heads * sizes.d_kv, false)),

@@ -103,7 +103,7 @@ class DecoderLayer : public Block {
     }
 
   private:
-    DecoderLayer(const nn::BlockBuilder& builder, const DecoderClass& of, const DecoderSizes& sizes, bool sliding)
+    DecoderLayer(const BlockBuilder& builder, const DecoderClass& of, const DecoderSizes& sizes, bool sliding)
         : sizes_(sizes),
           head_norm_(of.head_norm),
           gemma_(of.gemma),

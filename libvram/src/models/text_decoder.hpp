@@ -54,12 +54,14 @@ struct DecoderClass {
     bool three_axes = false;             // positions in time, height and width
 };
 
+/// What its config decides.
 struct DecoderSizes {
     std::int64_t hidden, intermediate, heads, key_value_heads, head;
     bool eager;  // attention of elementary steps: capped scores have no fused kernel
     bool silu;   // else gelu by tanh
 };
 
+/// The stack without a language head: embeddings, layers, the last norm.
 class TextDecoder {
   public:
     TextDecoder(const Builder& builder, const profile::Config& config);
@@ -106,7 +108,7 @@ class TextDecoder {
     DecoderSizes sizes_;
     std::int64_t layer_count_;
     std::int64_t sliding_window_;          // 0: every layer looks at all tokens
-    std::int64_t sliding_window_pattern_;  // every so manieth layer does; 0: none
+    std::int64_t sliding_window_pattern_;  // every n-th layer does; 0: none
     nn::Embedding embedding_;
     nn::Parameter* embed_scale_ = nullptr;
     std::vector<std::unique_ptr<nn::Block>> layers_;

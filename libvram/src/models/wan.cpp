@@ -15,8 +15,6 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
 using nn::RmsNorm;
-using nn::Tensor;
-using nn::Tensors;
 
 constexpr std::int64_t text_context_length = 512;  // of the text encoder, hardcoded in the processor
 
@@ -155,7 +153,7 @@ class WanTransformerBlock : public Block {
     }
 
   private:
-    WanTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
+    WanTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : scale_shift_table(builder.parameter("scale_shift_table", {1, 6, sizes.dim})),
           norm1(builder, "norm1", sizes.dim, false),
           attn1(builder["attn1"], sizes, false),

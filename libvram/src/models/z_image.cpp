@@ -1,5 +1,6 @@
 // Mirrors ZImageTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_z_image.py) in its basic mode:
 // one picture a sample, no SigLIP features. Z-Image, Z-Image-Turbo.
+#include <algorithm>
 #include <array>
 #include <deque>
 
@@ -13,13 +14,9 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 constexpr std::int64_t adaln_embed_dim = 256;
 constexpr std::int64_t seq_multi_of = 32;
-
-std::span<const Tensor> all(const Tensors& tensors) { return {tensors.begin(), tensors.size()}; }
 
 class TimestepEmbedder {
   public:
@@ -181,7 +178,7 @@ class ZImageTransformerBlock : public Block {
     }
 
   private:
-    ZImageTransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes, bool modulation)
+    ZImageTransformerBlock(const BlockBuilder& builder, const Sizes& sizes, bool modulation)
         : modulation_(modulation),
           attention(builder["attention"], sizes),
           feed_forward(builder["feed_forward"], sizes.dim,
@@ -258,7 +255,7 @@ class ZImageTransformer2DModel : public Model {
 
         // X embed & refine
         const std::int64_t x_len = x_list[0].size(0);
-        Tensor x = all_x_embedder(cat(all(x_list), 0));
+        Tensor x = all_x_embedder(cat(x_list, 0));
         x_list.clear();
         Tensor x_freqs;
         x = prepare_sequence(split(x, x_len, 0), x_pos_ids, x_pad_mask, *x_pad_token, x_freqs);
@@ -267,7 +264,7 @@ class ZImageTransformer2DModel : public Model {
 
         // Cap embed & refine
         const std::int64_t cap_len = cap_list[0].size(0);
-        Tensor cap_feats = cat(all(cap_list), 0);
+        Tensor cap_feats = cat(cap_list, 0);
         {
             const Tensor held = std::move(cap_feats);  // by the Sequential's call
             cap_feats = cap_embedder_norm(held);
@@ -328,10 +325,7 @@ class ZImageTransformer2DModel : public Model {
         const Tensor frames = arange(run, f, Dtype::i32);
         const Tensor rows = arange(run, h, Dtype::i32);
         const Tensor columns = arange(run, w, Dtype::i32);
-        const std::array<Tensor, 3> grids{expand(view(frames, {f, 1, 1}), {f, h, w}),
-                                          expand(view(rows, {1, h, 1}), {f, h, w}),
-                                          expand(view(columns, {1, 1, w}), {f, h, w})};
-        return flatten(stack(grids, -1), 0, 2);
+        return flatten(stack(meshgrid(frames, rows, columns), -1), 0, 2);
     }
 
     /// Pads to a multiple of 32 tokens; fills positions and the mask of what was padded.
@@ -379,14 +373,14 @@ class ZImageTransformer2DModel : public Model {
     Tensor prepare_sequence(Tensors feats, const Tensors& pos_ids, const Tensors& inner_pad_mask,
                             const Parameter& pad_token, Tensor& freqs_cis) const {
         const std::int64_t length = feats[0].size(0);
-        Tensor feats_cat = cat(all(feats), 0);
-        const Tensor mask = unsqueeze(cat(all(inner_pad_mask), 0), -1);
+        Tensor feats_cat = cat(feats, 0);
+        const Tensor mask = unsqueeze(cat(inner_pad_mask, 0), -1);
         feats_cat = where(mask, pad_token.value, feats_cat);
         feats = split(feats_cat, length, 0);
-        Tensors freqs = split(rope_embedder(cat(all(pos_ids), 0)), pos_ids[0].size(0), 0);
-        Tensor out = pad_sequence(all(feats));
+        Tensors freqs = split(rope_embedder(cat(pos_ids, 0)), pos_ids[0].size(0), 0);
+        Tensor out = pad_sequence(feats);
         feats.clear();
-        freqs_cis = slice(pad_sequence(all(freqs)), 1, 0, length);
+        freqs_cis = slice(pad_sequence(freqs), 1, 0, length);
         return out;
     }
 
@@ -402,7 +396,7 @@ class ZImageTransformer2DModel : public Model {
         Tensors result;
         for (const Tensor& table : freqs_cis_)
             result.push_back(run.empty({ids.size(0), table.size(1)}, table.dtype(), Op::index));
-        return cat(all(result), -1);
+        return cat(result, -1);
     }
 
     // [x, cap] for each sample
@@ -417,9 +411,9 @@ class ZImageTransformer2DModel : public Model {
             tail = slice(select(cap_freqs, 0, i), 0, 0, cap.size(1));
             freqs.push_back(cat({std::move(head), std::move(tail)}, 0));
         }
-        unified = pad_sequence(all(samples));
+        unified = pad_sequence(samples);
         samples.clear();
-        unified_freqs = pad_sequence(all(freqs));
+        unified_freqs = pad_sequence(freqs);
     }
 
     [[nodiscard]] Tensors unpatchify(Tensors x, const Dims& size) const {
