@@ -1,7 +1,6 @@
 #include "trainers/ai_toolkit/resolve.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <string>
@@ -13,7 +12,7 @@
 #include "trainers/ai_toolkit/heaviest.hpp"
 #include "trainers/ai_toolkit/overrides.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
-#include "trainers/surroundings.hpp"
+#include "trainers/job_text.hpp"
 #include "trainers/trainer.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/path.hpp"
@@ -75,21 +74,9 @@ std::string model_of(const io::Document& document, const Config& config, const A
     return id;
 }
 
-std::string text(bool value) { return value ? "true" : "false"; }
-std::string text(std::int64_t value) { return std::to_string(value); }
-std::string text(double value) {
-    char out[32];
-    return {out, std::to_chars(out, out + sizeof out, value).ptr};
+std::string text_of(Quantization quantization) {
+    return quantization == Quantization::none ? "none" : "quanto_qfloat8";
 }
-std::string text(const job::Batch& batch) {
-    return "[" + text(batch.width) + ", " + text(batch.height) + ", " + text(batch.frames) + "]";
-}
-std::string text(const std::vector<job::Batch>& batches) {
-    std::string out;
-    for (const job::Batch& batch : batches) out += (out.empty() ? "" : ", ") + text(batch);
-    return "[" + out + "]";
-}
-std::string text(Quantization quantization) { return quantization == Quantization::none ? "none" : "quanto_qfloat8"; }
 
 std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     const auto& training = std::get<job::Training>(job.work);
@@ -99,8 +86,8 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     keys["dtype"] = to_text(job.dtype);
     const Quantization te = job.pipeline.text_encoder_quantization;
     keys["quantize"] = job.quantization == te
-                           ? text(te)
-                           : "{transformer: " + text(job.quantization) + ", text_encoder: " + text(te) + "}";
+                           ? text_of(te)
+                           : "{transformer: " + text_of(job.quantization) + ", text_encoder: " + text_of(te) + "}";
     if (const auto* lora = std::get_if<job::Lora>(&training.method)) {
         keys["train.method"] = "lora";
         keys["train.rank"] = text(lora->rank);
@@ -126,14 +113,7 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     keys["train.cache_text_embeddings"] = text(job.pipeline.cache_text);
     keys["train.unload_text_encoder"] = text(job.pipeline.unload_text);
     keys["model.low_vram"] = text(job.pipeline.low_vram);
-    keys["environment.torch"] =
-        std::to_string(job.environment.torch_major) + "." + std::to_string(job.environment.torch_minor);
-    keys["environment.alloc_conf"] = job.environment.alloc_conf;
-    keys["environment.os"] = to_text(job.environment.os);
-    keys["environment.other_processes"] = text(job.environment.other_processes);
-    keys["environment.attention"] = to_text(job.environment.attention);
-    if (!job.card.gpu.empty()) keys["gpu"] = job.card.gpu;
-    if (job.card.capacity > 0) keys["capacity"] = text(job.card.capacity);
+    tell_surroundings(job, keys);
     return keys;
 }
 
