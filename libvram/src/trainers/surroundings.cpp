@@ -86,7 +86,9 @@ Environment read_environment(io::Fields& job, Diagnostics& notes) {
     environment.os = fields.choice("os", systems, environment.os);
     environment.other_processes = fields.size("other_processes", 0);
     if (environment.other_processes > device::unlimited)
-        fields.complain("other_processes", Problem::out_of_range, fields.path("other_processes") + " exceeds any card");
+        fields.complain(
+            "other_processes", Problem::out_of_range,
+            fields.path("other_processes") + " exceeds any card: " + vram::to_text(environment.other_processes));
     environment.attention = fields.choice("attention", attentions, environment.attention);
     if (environment.attention == Environment::Attention::cudnn ||
         environment.attention == Environment::Attention::xformers)
@@ -111,7 +113,8 @@ Card read_card(io::Fields& job, const profile::DeviceCatalogue& cards) {
         card.capacity = *capacity;
         if (*capacity < job::smallest_capacity || *capacity > device::unlimited)
             job.complain("capacity", Problem::out_of_range,
-                         "capacity must be from 512 MiB to 1 PiB; a bare number counts bytes");
+                         "capacity must be from 512 MiB to 1 PiB, not " + vram::to_text(*capacity) +
+                             "; a bare number counts bytes");
     }
     return card;
 }

@@ -104,7 +104,8 @@ class Measure {
                                    dataset.resolution_at.key, std::to_string(dataset.resolution),
                                    std::to_string(std::max(step, (dataset.resolution + step / 2) / step * step)),
                                    "with square_crop " + std::string(architecture_.title) +
-                                       " needs a resolution that " + std::to_string(step) + " divides"});
+                                       " needs a resolution that " + std::to_string(step) + " divides, not " +
+                                       std::to_string(dataset.resolution)});
         return {dataset.resolution, dataset.resolution};
     }
 
