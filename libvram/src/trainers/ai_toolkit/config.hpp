@@ -34,7 +34,7 @@ struct TrainConfig {
     job::Optimizer optimizer = job::AdamW{};
     bool ema = false;
     bool unload_text_encoder = false, cache_text_embeddings = false;
-    bool disable_sampling = false, skip_first_sample = false, force_first_sample = false;
+    bool disable_sampling = false, skip_first_sample = false;
     bool operator==(const TrainConfig&) const = default;
 };
 

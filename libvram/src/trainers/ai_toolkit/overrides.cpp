@@ -18,12 +18,11 @@ namespace vram::trainers::ai_toolkit {
 namespace {
 
 // As in the job file of any trainer (trainers/torch).
-constexpr io::IntegerRange batch_sizes{1, 4096}, side{16, 32768}, frames{1, 4097};
+constexpr io::IntegerRange batch_sizes{1, most_items}, side{16, 32768}, frames{1, 4097};
 constexpr io::NumberRange alphas{0, 1e9};
 constexpr std::int64_t most_buckets = 256, most_reference_images = 16;
 constexpr std::string_view adapter_keys[] = {"rank", "alpha", "factor", "conv_rank", "targets", "adapter_dtype"};
 
-constexpr std::int64_t smallest_sample = 64;   // GenerateImageConfig takes no smaller side
 constexpr std::int64_t job_resolution = 1024;  // the profiles' default
 
 constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};

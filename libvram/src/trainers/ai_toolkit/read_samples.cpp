@@ -10,8 +10,8 @@ namespace {
 
 using io::Node;
 
-/// GenerateImageConfig floors both sides.
-constexpr std::int64_t side_step = 8, smallest_side = 64;
+/// GenerateImageConfig floors both sides to its multiples.
+constexpr std::int64_t side_step = 8;
 
 /// A number that makes up the whole text.
 template <class Number>
@@ -183,8 +183,8 @@ SampleConfig read_sample(Section& process, std::string_view key) {
     out.sample_every = sample.is_null("sample_every") ? 0 : sample.fields.integer("sample_every", {.min = 0}, 100);
     out.samples = read_items(sample, defaults);
     for (SampleItem& item : out.samples) {
-        item.width = std::max(smallest_side, item.width / side_step * side_step);
-        item.height = std::max(smallest_side, item.height / side_step * side_step);
+        item.width = std::max(smallest_sample, item.width / side_step * side_step);
+        item.height = std::max(smallest_sample, item.height / side_step * side_step);
     }
     sample.finish();
     return out;

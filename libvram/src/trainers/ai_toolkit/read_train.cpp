@@ -148,7 +148,7 @@ void read_train(Section& process, Config& config) {
     out.cache_text_embeddings = train.flag("cache_text_embeddings", false);
     out.disable_sampling = train.flag("disable_sampling", false);
     out.skip_first_sample = train.flag("skip_first_sample", false);
-    out.force_first_sample = train.flag("force_first_sample", false);
+    static_cast<void>(train.flag("force_first_sample", false));  // a run from its first step on samples anyway
     read_words(train);
     train.finish();
 }

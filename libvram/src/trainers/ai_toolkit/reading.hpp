@@ -22,6 +22,9 @@ inline constexpr std::int64_t most_steps = 10'000;     // of a sampler; its sche
 inline constexpr std::int64_t most_datasets = 10'000;  // one for each resolution: what a person can have meant
 inline constexpr std::int64_t most_path = 4096;        // bytes: Linux's PATH_MAX
 
+/// GenerateImageConfig takes no smaller side of a sample.
+inline constexpr std::int64_t smallest_sample = 64;
+
 /// read_model.cpp: `model`. What is trained comes first: an architecture that is not modelled makes all else moot, and
 /// `process.reading.modelled` false.
 void read_arch(Section& process, Config& config);
