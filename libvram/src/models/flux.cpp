@@ -25,60 +25,23 @@ class FluxTransformerBlock : public Block {
         : FluxTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor hidden_states = args[0], encoder_hidden_states = args[1];
-        const Tensor& temb = args[2];
+        const Tensor &hidden_states = args[0], &encoder_hidden_states = args[1], &temb = args[2];
         Tensors modulated = norm1(hidden_states, temb);
-        Tensor norm_hidden_states = modulated[0];
-        const Tensor gate_msa = modulated[1], shift_mlp = modulated[2], scale_mlp = modulated[3],
-                     gate_mlp = modulated[4];
-        modulated = norm1_context(encoder_hidden_states, temb);
-        Tensor norm_encoder_hidden_states = modulated[0];
-        const Tensor c_gate_msa = modulated[1], c_shift_mlp = modulated[2], c_scale_mlp = modulated[3],
-                     c_gate_mlp = modulated[4];
-        modulated.clear();
-
-        // Attention.
-        const Tensors attention_outputs = attn(norm_hidden_states, norm_encoder_hidden_states, args[3], args[4]);
-        Tensor attn_output = attention_outputs[0], context_attn_output = attention_outputs[1];
-
-        // Process attention outputs for the `hidden_states`.
-        attn_output = mul(unsqueeze(gate_msa, 1), attn_output);
-        hidden_states = add(hidden_states, attn_output);
-        norm_hidden_states = norm2(hidden_states);
-        norm_hidden_states = scale_and_shift(norm_hidden_states, scale_mlp, shift_mlp);
-        Tensor ff_output = ff(norm_hidden_states);
-        ff_output = mul(unsqueeze(gate_mlp, 1), ff_output);
-        hidden_states = add(hidden_states, ff_output);
-
-        // Process attention outputs for the `encoder_hidden_states`.
-        context_attn_output = mul(unsqueeze(c_gate_msa, 1), context_attn_output);
-        encoder_hidden_states = add(encoder_hidden_states, context_attn_output);
-        norm_encoder_hidden_states = norm2_context(encoder_hidden_states);
-        norm_encoder_hidden_states = scale_and_shift(norm_encoder_hidden_states, c_scale_mlp, c_shift_mlp);
-        const Tensor context_ff_output = ff_context(norm_encoder_hidden_states);
-        encoder_hidden_states = add(encoder_hidden_states, mul(unsqueeze(c_gate_mlp, 1), context_ff_output));
-        if (encoder_hidden_states.dtype() == Dtype::f16) encoder_hidden_states = clamp(encoder_hidden_states);
-        return {encoder_hidden_states, hidden_states};
+        Tensors modulated_context = norm1_context(encoder_hidden_states, temb);
+        return layers(hidden_states, encoder_hidden_states, std::move(modulated), std::move(modulated_context), args[3],
+                      args[4]);
     }
 
   private:
     FluxTransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim),
           norm1_context(builder["norm1_context"], sizes.dim),
-          attn(builder["attn"], sizes.dim, sizes.heads, sizes.head_dim, true),
-          norm2(builder.layer_norm("norm2", sizes.dim, false)),
-          ff(builder["ff"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu),
-          norm2_context(builder.layer_norm("norm2_context", sizes.dim, false)),
-          ff_context(builder["ff_context"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu) {
+          layers(builder, sizes.dim, sizes.heads, sizes.head_dim) {
         builder.finish(*this, "FluxTransformerBlock", {sizes.heads, sizes.head_dim});
     }
 
     AdaLayerNormZero norm1, norm1_context;
-    FluxAttention attn;
-    nn::LayerNorm norm2;
-    FeedForward ff;
-    nn::LayerNorm norm2_context;
-    FeedForward ff_context;
+    FluxJointLayers layers;
 };
 
 /// args and outputs as in the double block

@@ -1,7 +1,7 @@
 #include "models/flux_attention.hpp"
 
 #include "models/attention.hpp"
-#include "models/embeddings.hpp"
+#include "models/normalization.hpp"
 
 namespace vram::models {
 
@@ -70,6 +70,48 @@ Tensors FluxAttention::operator()(Tensor hidden_states_in, Tensor encoder_hidden
     hidden_states = to_out(contiguous(parts[1]));
     encoder_hidden_states = to_add_out(contiguous(encoder_hidden_states));
     return {hidden_states, encoder_hidden_states};
+}
+
+FluxJointLayers::FluxJointLayers(const nn::Builder& builder, std::int64_t dim, std::int64_t heads,
+                                 std::int64_t head_dim)
+    : attn(builder["attn"], dim, heads, head_dim, true),
+      norm2(builder.layer_norm("norm2", dim, false)),
+      ff(builder["ff"], dim, 4 * dim, FeedForward::Activation::gelu),
+      norm2_context(builder.layer_norm("norm2_context", dim, false)),
+      ff_context(builder["ff_context"], dim, 4 * dim, FeedForward::Activation::gelu) {}
+
+Tensors FluxJointLayers::operator()(Tensor hidden_states, Tensor encoder_hidden_states, Tensors modulated,
+                                    Tensors modulated_context, const Tensor& cos, const Tensor& sin) const {
+    Tensor norm_hidden_states = modulated[0];
+    const Tensor gate_msa = modulated[1], shift_mlp = modulated[2], scale_mlp = modulated[3], gate_mlp = modulated[4];
+    modulated.clear();
+    Tensor norm_encoder_hidden_states = modulated_context[0];
+    const Tensor c_gate_msa = modulated_context[1], c_shift_mlp = modulated_context[2],
+                 c_scale_mlp = modulated_context[3], c_gate_mlp = modulated_context[4];
+    modulated_context.clear();
+
+    // Attention.
+    const Tensors attention_outputs = attn(norm_hidden_states, norm_encoder_hidden_states, cos, sin);
+    Tensor attn_output = attention_outputs[0], context_attn_output = attention_outputs[1];
+
+    // Process attention outputs for the `hidden_states`.
+    attn_output = mul(unsqueeze(gate_msa, 1), attn_output);
+    hidden_states = add(hidden_states, attn_output);
+    norm_hidden_states = norm2(hidden_states);
+    norm_hidden_states = scale_and_shift(norm_hidden_states, scale_mlp, shift_mlp);
+    Tensor ff_output = ff(norm_hidden_states);
+    ff_output = mul(unsqueeze(gate_mlp, 1), ff_output);
+    hidden_states = add(hidden_states, ff_output);
+
+    // Process attention outputs for the `encoder_hidden_states`.
+    context_attn_output = mul(unsqueeze(c_gate_msa, 1), context_attn_output);
+    encoder_hidden_states = add(encoder_hidden_states, context_attn_output);
+    norm_encoder_hidden_states = norm2_context(encoder_hidden_states);
+    norm_encoder_hidden_states = scale_and_shift(norm_encoder_hidden_states, c_scale_mlp, c_shift_mlp);
+    const Tensor context_ff_output = ff_context(norm_encoder_hidden_states);
+    encoder_hidden_states = add(encoder_hidden_states, mul(unsqueeze(c_gate_mlp, 1), context_ff_output));
+    if (encoder_hidden_states.dtype() == Dtype::f16) encoder_hidden_states = clamp(encoder_hidden_states);
+    return {encoder_hidden_states, hidden_states};
 }
 
 }  // namespace vram::models
