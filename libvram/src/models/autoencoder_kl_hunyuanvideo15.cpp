@@ -255,23 +255,23 @@ struct Settings {
 /// HunyuanVideo15Encoder3D: {sample} → {hidden_states}.
 class Encoder : public nn::Block {
   public:
-    Encoder(const Builder& parent, const Settings& settings) : Encoder(parent.block(*this), settings, 0) {}
+    Encoder(const Builder& parent, const Settings& settings) : Encoder(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = conv_in(args[0]);
         for (const Stage& down_block : down_blocks) hidden_states = down_block(hidden_states);
-        hidden_states = mid_block->operator()(hidden_states);
+        hidden_states = (*mid_block)(hidden_states);
         const Tensor short_cut =
             Downsample::averaged(hidden_states, out_channels_, hidden_states.size(1) / out_channels_);
-        hidden_states = norm_out->operator()(hidden_states);
+        hidden_states = (*norm_out)(hidden_states);
         hidden_states = silu(hidden_states);
-        hidden_states = conv_out->operator()(hidden_states);
+        hidden_states = (*conv_out)(hidden_states);
         add_(hidden_states, short_cut);
         return {hidden_states};
     }
 
   private:
-    Encoder(const Builder& builder, const Settings& settings, int)
+    Encoder(const BlockBuilder& builder, const Settings& settings)
         : out_channels_(2 * settings.latent_channels),
           conv_in(builder, "conv_in", 3, settings.block_out_channels.front(), 3) {
         gemms = false;
@@ -304,7 +304,7 @@ class Encoder : public nn::Block {
 /// HunyuanVideo15Decoder3D: {latents} → {sample}.
 class Decoder : public nn::Block {
   public:
-    Decoder(const Builder& parent, const Settings& settings) : Decoder(parent.block(*this), settings, 0) {}
+    Decoder(const Builder& parent, const Settings& settings) : Decoder(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states;
@@ -313,15 +313,15 @@ class Decoder : public nn::Block {
             Tensor repeated = repeat_interleave(args[0], repeat_, 1);
             hidden_states = add(std::move(convolved), std::move(repeated));
         }
-        hidden_states = mid_block->operator()(hidden_states);
+        hidden_states = (*mid_block)(hidden_states);
         for (const Stage& up_block : up_blocks) hidden_states = up_block(hidden_states);
-        hidden_states = norm_out->operator()(hidden_states);
+        hidden_states = (*norm_out)(hidden_states);
         hidden_states = silu(hidden_states);
-        return {conv_out->operator()(hidden_states)};
+        return {(*conv_out)(hidden_states)};
     }
 
   private:
-    Decoder(const Builder& builder, const Settings& settings, int)
+    Decoder(const BlockBuilder& builder, const Settings& settings)
         : repeat_(settings.block_out_channels.back() / settings.latent_channels),
           conv_in(builder, "conv_in", settings.latent_channels, settings.block_out_channels.back(), 3) {
         gemms = false;

@@ -95,7 +95,7 @@ struct Settings {
 class Coder : public nn::Block {
   public:
     Coder(const Builder& parent, const Settings& settings, bool encodes)
-        : Coder(parent.block(*this), settings, encodes, 0) {}
+        : Coder(parent.block(*this), settings, encodes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = conv_in(args[0]);
@@ -109,12 +109,12 @@ class Coder : public nn::Block {
         const Tensor hidden_features = encodes_ ? Tensor() : hidden_states;  // the decoder's name lives on
         hidden_states = pixel_norm(std::move(hidden_states));
         hidden_states = silu(hidden_states);
-        hidden_states = conv_out->operator()(hidden_states);
+        hidden_states = (*conv_out)(hidden_states);
         return {hidden_states};
     }
 
   private:
-    Coder(const Builder& builder, const Settings& settings, bool encodes, int)
+    Coder(const BlockBuilder& builder, const Settings& settings, bool encodes)
         : encodes_(encodes),
           conv_in(builder, "conv_in", encodes ? settings.in_channels : settings.latent_channels,
                   encodes ? settings.base_channels : settings.channels(settings.ch_mult.size() - 1), 3) {
@@ -142,8 +142,8 @@ class Coder : public nn::Block {
         block_2.emplace(builder["mid"]["block_2"], channels, channels);
     }
     [[nodiscard]] Tensor mid(Tensor hidden_states) const {
-        hidden_states = block_1->operator()(hidden_states);
-        return block_2->operator()(std::move(hidden_states));
+        hidden_states = (*block_1)(hidden_states);
+        return (*block_2)(std::move(hidden_states));
     }
 
     bool encodes_;

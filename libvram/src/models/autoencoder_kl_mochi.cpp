@@ -239,21 +239,21 @@ struct Settings {
 /// MochiEncoder3D: {hidden_states} → {hidden_states}.
 class Encoder : public Block {
   public:
-    Encoder(const Builder& parent, const Settings& settings) : Encoder(parent.block(*this), settings, 0) {}
+    Encoder(const Builder& parent, const Settings& settings) : Encoder(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = fourier_features(args[0]);
         hidden_states = over_channels(proj_in, std::move(hidden_states));
-        hidden_states = block_in->operator()(hidden_states);
+        hidden_states = (*block_in)(hidden_states);
         for (const DownBlock3D& down_block : down_blocks) hidden_states = down_block(hidden_states);
-        hidden_states = block_out->operator()(hidden_states);
-        hidden_states = norm_out->operator()(hidden_states);
+        hidden_states = (*block_out)(hidden_states);
+        hidden_states = (*norm_out)(hidden_states);
         hidden_states = silu(hidden_states);
         return {over_channels(proj_out, std::move(hidden_states))};
     }
 
   private:
-    Encoder(const Builder& builder, const Settings& settings, int)
+    Encoder(const BlockBuilder& builder, const Settings& settings)
         : proj_in(builder.linear("proj_in", settings.in, settings.channels.front())) {
         const std::vector<std::int64_t>& channels = settings.channels;
         block_in.emplace(builder["block_in"], channels.front(), settings.layers.front(),
@@ -299,19 +299,19 @@ class Encoder : public Block {
 /// MochiDecoder3D: {hidden_states} → {hidden_states}.
 class Decoder : public Block {
   public:
-    Decoder(const Builder& parent, const Settings& settings) : Decoder(parent.block(*this), settings, 0) {}
+    Decoder(const Builder& parent, const Settings& settings) : Decoder(parent.block(*this), settings) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = conv_in(args[0]);
-        hidden_states = block_in->operator()(hidden_states);
+        hidden_states = (*block_in)(hidden_states);
         for (const UpBlock3D& up_block : up_blocks) hidden_states = up_block(hidden_states);
-        hidden_states = block_out->operator()(hidden_states);
+        hidden_states = (*block_out)(hidden_states);
         hidden_states = silu(hidden_states);
         return {over_channels(proj_out, std::move(hidden_states))};
     }
 
   private:
-    Decoder(const Builder& builder, const Settings& settings, int)
+    Decoder(const BlockBuilder& builder, const Settings& settings)
         : conv_in(builder.conv("conv_in", settings.in, settings.channels.back(), {1, 1, 1}, {1, 1, 1}, {0, 0, 0})) {
         const std::vector<std::int64_t>& channels = settings.channels;
         block_in.emplace(builder["block_in"], channels.back(), settings.layers.back(), false);

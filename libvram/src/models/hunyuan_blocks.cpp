@@ -140,7 +140,7 @@ Tensors TransformerBlock::forward(const Tensors& args) const {
     return {hidden_states, encoder_hidden_states};
 }
 
-TransformerBlock::TransformerBlock(const Builder& builder, const Sizes& sizes, int)
+TransformerBlock::TransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
     : norm1(builder["norm1"], sizes.dim),
       norm1_context(builder["norm1_context"], sizes.dim),
       attn(builder["attn"], sizes, true),
@@ -163,7 +163,7 @@ Tensors TokenRefinerBlock::forward(const Tensors& args) const {
     return {hidden_states};
 }
 
-TokenRefinerBlock::TokenRefinerBlock(const Builder& builder, const Sizes& sizes, int)
+TokenRefinerBlock::TokenRefinerBlock(const nn::BlockBuilder& builder, const Sizes& sizes)
     : norm1(builder.layer_norm("norm1", sizes.dim)),
       attn(builder["attn"], sizes.dim, sizes.dim, sizes.heads, true),
       norm2(builder.layer_norm("norm2", sizes.dim)),
@@ -217,10 +217,7 @@ Tensors rotary_pos_embed(Run& run, const std::array<std::int64_t, 3>& sizes,
                          const std::vector<std::int64_t>& axes_dim) {
     const auto [f, h, w] = sizes;
     const Tensors axes_grids{arange(run, f, Dtype::f32), arange(run, h, Dtype::f32), arange(run, w, Dtype::f32)};
-    const std::array<Tensor, 3> mesh{expand(view(axes_grids[0], {f, 1, 1}), {f, h, w}),
-                                     expand(view(axes_grids[1], {1, h, 1}), {f, h, w}),
-                                     expand(view(axes_grids[2], {1, 1, w}), {f, h, w})};
-    return rotary_of(stack(mesh, 0), axes_dim);
+    return rotary_of(stack(meshgrid(axes_grids[0], axes_grids[1], axes_grids[2]), 0), axes_dim);
 }
 
 Tensors rotary_of(Tensor grid_in, const std::vector<std::int64_t>& axes_dim) {

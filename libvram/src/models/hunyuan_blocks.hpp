@@ -37,11 +37,11 @@ class Attention {
 /// hidden_states, encoder_hidden_states
 class TransformerBlock : public nn::Block {
   public:
-    TransformerBlock(const nn::Builder& parent, const Sizes& sizes) : TransformerBlock(parent.block(*this), sizes, 0) {}
+    TransformerBlock(const nn::Builder& parent, const Sizes& sizes) : TransformerBlock(parent.block(*this), sizes) {}
     [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
 
   private:
-    TransformerBlock(const nn::Builder& builder, const Sizes& sizes, int);
+    TransformerBlock(const nn::BlockBuilder& builder, const Sizes& sizes);
 
     AdaLayerNormZero norm1, norm1_context;
     Attention attn;
@@ -54,12 +54,11 @@ class TransformerBlock : public nn::Block {
 /// args: hidden_states, temb, attention_mask [B, 1, T, T] → hidden_states
 class TokenRefinerBlock : public nn::Block {
   public:
-    TokenRefinerBlock(const nn::Builder& parent, const Sizes& sizes)
-        : TokenRefinerBlock(parent.block(*this), sizes, 0) {}
+    TokenRefinerBlock(const nn::Builder& parent, const Sizes& sizes) : TokenRefinerBlock(parent.block(*this), sizes) {}
     [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
 
   private:
-    TokenRefinerBlock(const nn::Builder& builder, const Sizes& sizes, int);
+    TokenRefinerBlock(const nn::BlockBuilder& builder, const Sizes& sizes);
 
     nn::LayerNorm norm1;
     models::Attention attn;

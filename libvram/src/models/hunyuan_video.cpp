@@ -14,14 +14,12 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 /// args and outputs as of hunyuan::TransformerBlock
 class HunyuanVideoSingleTransformerBlock : public Block {
   public:
     HunyuanVideoSingleTransformerBlock(const Builder& parent, const hunyuan::Sizes& sizes)
-        : HunyuanVideoSingleTransformerBlock(parent.block(*this), sizes, 0) {}
+        : HunyuanVideoSingleTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -55,7 +53,7 @@ class HunyuanVideoSingleTransformerBlock : public Block {
     }
 
   private:
-    HunyuanVideoSingleTransformerBlock(const Builder& builder, const hunyuan::Sizes& sizes, int)
+    HunyuanVideoSingleTransformerBlock(const BlockBuilder& builder, const hunyuan::Sizes& sizes)
         : attn(builder["attn"], sizes, false),
           norm(builder["norm"], sizes.dim),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, sizes.mlp_dim)),
@@ -108,7 +106,7 @@ class TokenReplaceNorm {
 class HunyuanVideoTokenReplaceTransformerBlock : public Block {
   public:
     HunyuanVideoTokenReplaceTransformerBlock(const Builder& parent, const hunyuan::Sizes& sizes)
-        : HunyuanVideoTokenReplaceTransformerBlock(parent.block(*this), sizes, 0) {}
+        : HunyuanVideoTokenReplaceTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -152,7 +150,7 @@ class HunyuanVideoTokenReplaceTransformerBlock : public Block {
     }
 
   private:
-    HunyuanVideoTokenReplaceTransformerBlock(const Builder& builder, const hunyuan::Sizes& sizes, int)
+    HunyuanVideoTokenReplaceTransformerBlock(const BlockBuilder& builder, const hunyuan::Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim, 6),
           norm1_context(builder["norm1_context"], sizes.dim),
           attn(builder["attn"], sizes, true),
@@ -185,7 +183,7 @@ class HunyuanVideoTokenReplaceTransformerBlock : public Block {
 class HunyuanVideoTokenReplaceSingleTransformerBlock : public Block {
   public:
     HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& parent, const hunyuan::Sizes& sizes)
-        : HunyuanVideoTokenReplaceSingleTransformerBlock(parent.block(*this), sizes, 0) {}
+        : HunyuanVideoTokenReplaceSingleTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -225,7 +223,7 @@ class HunyuanVideoTokenReplaceSingleTransformerBlock : public Block {
     }
 
   private:
-    HunyuanVideoTokenReplaceSingleTransformerBlock(const Builder& builder, const hunyuan::Sizes& sizes, int)
+    HunyuanVideoTokenReplaceSingleTransformerBlock(const BlockBuilder& builder, const hunyuan::Sizes& sizes)
         : attn(builder["attn"], sizes, false),
           norm(builder["norm"], sizes.dim, 3),
           proj_mlp(builder.linear("proj_mlp", sizes.dim, sizes.mlp_dim)),
@@ -554,15 +552,11 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
     // HunyuanVideoFramepackRotaryPosEmbed: the frames' places in time are handed over.
     [[nodiscard]] Tensors frames_rope(const Tensor& frame_indices, std::int64_t h, std::int64_t w) const {
         Run& run = frame_indices.run();
-        const std::int64_t f = frame_indices.size(0);
         Tensor grid;
         {
             const Tensor time = to_float(frame_indices);
             const Tensor rows = arange(run, h, Dtype::f32), columns = arange(run, w, Dtype::f32);
-            const std::array<Tensor, 3> mesh{expand(view(time, {f, 1, 1}), {f, h, w}),
-                                             expand(view(rows, {1, h, 1}), {f, h, w}),
-                                             expand(view(columns, {1, 1, w}), {f, h, w})};
-            grid = stack(mesh, 0);
+            grid = stack(meshgrid(time, rows, columns), 0);
         }
         return hunyuan::rotary_of(std::move(grid), rope_axes_dim_);
     }

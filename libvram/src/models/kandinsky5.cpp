@@ -148,7 +148,7 @@ class Modulation {
 /// args: x, time_embed, rope → x
 class EncoderBlock : public Block {
   public:
-    EncoderBlock(const Builder& parent, const Sizes& sizes) : EncoderBlock(parent.block(*this), sizes, 0) {}
+    EncoderBlock(const Builder& parent, const Sizes& sizes) : EncoderBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor x = args[0];
@@ -164,7 +164,7 @@ class EncoderBlock : public Block {
     }
 
   private:
-    EncoderBlock(const Builder& builder, const Sizes& sizes, int)
+    EncoderBlock(const BlockBuilder& builder, const Sizes& sizes)
         : text_modulation(builder["text_modulation"], sizes, 6),
           self_attention_norm(builder.layer_norm("self_attention_norm", sizes.model_dim, false)),
           self_attention(builder["self_attention"], sizes),
@@ -183,7 +183,7 @@ class EncoderBlock : public Block {
 /// args: visual_embed, text_embed, time_embed, rope → visual_embed
 class DecoderBlock : public Block {
   public:
-    DecoderBlock(const Builder& parent, const Sizes& sizes) : DecoderBlock(parent.block(*this), sizes, 0) {}
+    DecoderBlock(const Builder& parent, const Sizes& sizes) : DecoderBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor visual_embed = args[0];
@@ -203,7 +203,7 @@ class DecoderBlock : public Block {
     }
 
   private:
-    DecoderBlock(const Builder& builder, const Sizes& sizes, int)
+    DecoderBlock(const BlockBuilder& builder, const Sizes& sizes)
         : visual_modulation(builder["visual_modulation"], sizes, 9),
           self_attention_norm(builder.layer_norm("self_attention_norm", sizes.model_dim, false)),
           self_attention(builder["self_attention"], sizes),

@@ -23,7 +23,7 @@ struct Sizes {
 /// LTX2TransformerBlock1d. args: hidden_states, attention_mask, cos, sin → hidden_states
 class TransformerBlock1d : public nn::Block {
   public:
-    TransformerBlock1d(const Builder& parent, const Sizes& sizes) : TransformerBlock1d(parent.block(*this), sizes, 0) {}
+    TransformerBlock1d(const Builder& parent, const Sizes& sizes) : TransformerBlock1d(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -38,7 +38,7 @@ class TransformerBlock1d : public nn::Block {
     }
 
   private:
-    TransformerBlock1d(const Builder& builder, const Sizes& sizes, int)
+    TransformerBlock1d(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder.rms_norm("norm1", sizes.dim(), false)),
           attn1(builder["attn1"], {sizes.dim(), sizes.dim(), sizes.heads, sizes.head_dim, sizes.gated},
                 {sizes.split, false}),

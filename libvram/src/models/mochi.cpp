@@ -177,7 +177,7 @@ class MochiAttention {
 class MochiTransformerBlock : public Block {
   public:
     MochiTransformerBlock(const Builder& parent, const Sizes& sizes, bool context_pre_only)
-        : MochiTransformerBlock(parent.block(*this), sizes, context_pre_only, 0) {}
+        : MochiTransformerBlock(parent.block(*this), sizes, context_pre_only) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[1];
@@ -219,7 +219,7 @@ class MochiTransformerBlock : public Block {
     }
 
   private:
-    MochiTransformerBlock(const Builder& builder, const Sizes& sizes, bool context_pre_only, int)
+    MochiTransformerBlock(const BlockBuilder& builder, const Sizes& sizes, bool context_pre_only)
         : context_pre_only_(context_pre_only),
           norm1(builder["norm1"], sizes.dim, 4 * sizes.dim),
           attn1([&] {
@@ -381,13 +381,10 @@ class MochiTransformer3DModel : public Model {
         return {freqs_cos, freqs_sin};
     }
     [[nodiscard]] static Tensor positions(Run& run, std::int64_t num_frames, std::int64_t height, std::int64_t width) {
-        const Dims sizes{num_frames, height, width};
         const Tensor t = arange(run, num_frames, Dtype::f32);
         const Tensor h = centers(run, height);
         const Tensor w = centers(run, width);
-        const std::array<Tensor, 3> grid{expand(view(t, {num_frames, 1, 1}), sizes),
-                                         expand(view(h, {1, height, 1}), sizes), expand(view(w, {1, 1, width}), sizes)};
-        return view(stack(grid, -1), {-1, 3});
+        return view(stack(meshgrid(t, h, w), -1), {-1, 3});
     }
     [[nodiscard]] static Tensor centers(Run& run, std::int64_t num) {
         const Tensor edges = run.empty({num + 1}, Dtype::f32, Op::linspace);
