@@ -14,8 +14,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, inner_dim;
@@ -98,7 +96,7 @@ class FeedForward {
 /// args: x [S, B, D], rotary_pos_emb, attention_mask, and shift, scale, gate [S, B, D], twice → x
 class SharedAdaLnBlock : public Block {
   public:
-    SharedAdaLnBlock(const Builder& parent, const Sizes& sizes) : SharedAdaLnBlock(parent.block(*this), sizes, 0) {}
+    SharedAdaLnBlock(const Builder& parent, const Sizes& sizes) : SharedAdaLnBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor x = args[0];
@@ -124,7 +122,7 @@ class SharedAdaLnBlock : public Block {
     }
 
   private:
-    SharedAdaLnBlock(const Builder& builder, const Sizes& sizes, int)
+    SharedAdaLnBlock(const BlockBuilder& builder, const Sizes& sizes)
         : adaLN_sa_ln(builder["adaLN_sa_ln"], sizes.dim),
           self_attention(builder["self_attention"], sizes),
           adaLN_mlp_ln(builder["adaLN_mlp_ln"], sizes.dim),

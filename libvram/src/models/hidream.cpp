@@ -15,8 +15,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 struct Sizes {
     std::int64_t dim, heads, experts, activated;
@@ -26,8 +24,12 @@ struct Sizes {
 /// HiDreamImageFeedForwardSwiGLU
 class FeedForwardSwiGlu {
   public:
-    FeedForwardSwiGlu(const Builder& builder, std::int64_t dim, std::int64_t hidden_dim)
-        : FeedForwardSwiGlu(builder, dim, round_up(2 * hidden_dim / 3, 256), 0) {}
+    FeedForwardSwiGlu(const Builder& builder, std::int64_t dim, std::int64_t hidden_dim) {
+        const std::int64_t inner = round_up(2 * hidden_dim / 3, 256);
+        w1 = builder.linear("w1", dim, inner, false);
+        w2 = builder.linear("w2", inner, dim, false);
+        w3 = builder.linear("w3", dim, inner, false);
+    }
 
     Tensor operator()(Tensor x_in) const {
         const Tensor x = std::move(x_in);
@@ -37,11 +39,6 @@ class FeedForwardSwiGlu {
     }
 
   private:
-    FeedForwardSwiGlu(const Builder& builder, std::int64_t dim, std::int64_t hidden_dim, int)
-        : w1(builder.linear("w1", dim, hidden_dim, false)),
-          w2(builder.linear("w2", hidden_dim, dim, false)),
-          w3(builder.linear("w3", dim, hidden_dim, false)) {}
-
     Linear w1, w2, w3;
 };
 
@@ -256,7 +253,7 @@ Tensor modulated(const Tensor& norm, const Tensor& scale, const Tensor& shift) {
 /// encoder_hidden_states, temb, image_rotary_emb → hidden_states, encoder_hidden_states
 class DoubleBlock : public Block {
   public:
-    DoubleBlock(const Builder& parent, const Sizes& sizes) : DoubleBlock(parent.block(*this), sizes, 0) {}
+    DoubleBlock(const Builder& parent, const Sizes& sizes) : DoubleBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0], encoder_hidden_states = args[2];
@@ -287,7 +284,7 @@ class DoubleBlock : public Block {
     }
 
   private:
-    DoubleBlock(const Builder& builder, const Sizes& sizes, int)
+    DoubleBlock(const BlockBuilder& builder, const Sizes& sizes)
         : adaLN_modulation(builder["adaLN_modulation"].linear("1", sizes.dim, 12 * sizes.dim)),
           norm1_i(builder.layer_norm("norm1_i", sizes.dim, false)),
           norm1_t(builder.layer_norm("norm1_t", sizes.dim, false)),
@@ -313,7 +310,7 @@ class DoubleBlock : public Block {
 /// image_rotary_emb → hidden_states
 class SingleBlock : public Block {
   public:
-    SingleBlock(const Builder& parent, const Sizes& sizes) : SingleBlock(parent.block(*this), sizes, 0) {}
+    SingleBlock(const Builder& parent, const Sizes& sizes) : SingleBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -336,7 +333,7 @@ class SingleBlock : public Block {
     }
 
   private:
-    SingleBlock(const Builder& builder, const Sizes& sizes, int)
+    SingleBlock(const BlockBuilder& builder, const Sizes& sizes)
         : adaLN_modulation(builder["adaLN_modulation"].linear("1", sizes.dim, 6 * sizes.dim)),
           norm1_i(builder.layer_norm("norm1_i", sizes.dim, false)),
           attn1(builder["attn1"], sizes, true),

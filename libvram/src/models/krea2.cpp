@@ -11,8 +11,6 @@ namespace {
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 /// Of a block.
 struct Sizes {
@@ -105,7 +103,7 @@ class SwiGlu {
 /// args: hidden_states, attention_mask or undefined → hidden_states
 class TextFusionBlock : public Block {
   public:
-    TextFusionBlock(const Builder& parent, const Sizes& sizes) : TextFusionBlock(parent.block(*this), sizes, 0) {}
+    TextFusionBlock(const Builder& parent, const Sizes& sizes) : TextFusionBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -115,7 +113,7 @@ class TextFusionBlock : public Block {
     }
 
   private:
-    TextFusionBlock(const Builder& builder, const Sizes& sizes, int)
+    TextFusionBlock(const BlockBuilder& builder, const Sizes& sizes)
         : norm1(builder["norm1"], sizes.dim),
           norm2(builder["norm2"], sizes.dim),
           attn(builder["attn"], sizes),
@@ -131,7 +129,7 @@ class TextFusionBlock : public Block {
 /// args: hidden_states, temb [B, 1, 6 D], cos, sin, attention_mask or undefined → hidden_states
 class TransformerBlock : public Block {
   public:
-    TransformerBlock(const Builder& parent, const Sizes& sizes) : TransformerBlock(parent.block(*this), sizes, 0) {}
+    TransformerBlock(const Builder& parent, const Sizes& sizes) : TransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor hidden_states = args[0];
@@ -153,7 +151,7 @@ class TransformerBlock : public Block {
     }
 
   private:
-    TransformerBlock(const Builder& builder, const Sizes& sizes, int)
+    TransformerBlock(const BlockBuilder& builder, const Sizes& sizes)
         : scale_shift_table(&builder.parameter("scale_shift_table", {6, sizes.dim})),
           norm1(builder["norm1"], sizes.dim),
           norm2(builder["norm2"], sizes.dim),

@@ -36,7 +36,7 @@ class LuminaTransformerBlock : public nn::Block {
   public:
     LuminaTransformerBlock(const nn::Builder& parent, std::string_view class_name, const LuminaSizes& sizes,
                            bool modulation)
-        : LuminaTransformerBlock(parent.block(*this), class_name, sizes, modulation, 0) {}
+        : LuminaTransformerBlock(parent.block(*this), class_name, sizes, modulation) {}
 
     [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override {
         using namespace shadow;  // NOLINT: the ops of a forward
@@ -69,8 +69,8 @@ class LuminaTransformerBlock : public nn::Block {
     }
 
   private:
-    LuminaTransformerBlock(const nn::Builder& builder, std::string_view class_name, const LuminaSizes& sizes,
-                           bool modulation, int)
+    LuminaTransformerBlock(const nn::BlockBuilder& builder, std::string_view class_name, const LuminaSizes& sizes,
+                           bool modulation)
         : modulation_(modulation), attn(builder["attn"], sizes), feed_forward(builder["feed_forward"], sizes) {
         if (modulation) {
             linear = builder["norm1"].linear("linear", std::min<std::int64_t>(sizes.dim, 1024), 4 * sizes.dim);

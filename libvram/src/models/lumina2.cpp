@@ -13,8 +13,6 @@ namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 /// LuminaFeedForward
 class FeedForward {

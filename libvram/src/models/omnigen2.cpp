@@ -14,8 +14,6 @@ namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Linear;
-using nn::Tensor;
-using nn::Tensors;
 
 /// LuminaFeedForward with swiglu of components.py.
 class FeedForward {
