@@ -1,7 +1,6 @@
 // Mirrors AutoencoderKLHunyuanVideo15 (diffusers 0.42.1, models/autoencoders/autoencoder_kl_hunyuanvideo15.py). The
 // whole clip goes through at once. Its attention takes one video at a time: of a batch the mask fits no kernel, unless
 // slicing is on.
-#include <array>
 #include <bit>
 #include <deque>
 #include <optional>

@@ -6,7 +6,6 @@
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/flux_attention.hpp"
-#include "models/normalization.hpp"
 
 namespace vram::models::chroma {
 namespace {

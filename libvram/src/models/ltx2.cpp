@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <deque>
-#include <optional>
 
 #include "models/families.hpp"
 #include "models/ltx2_attention.hpp"

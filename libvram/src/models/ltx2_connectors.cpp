@@ -1,6 +1,5 @@
 // Mirrors LTX2TextConnectors (diffusers 0.42.1, pipelines/ltx2/connectors.py): what all layers of the text encoder give
 // becomes one prompt for video and one for audio. It is called, not trained: its ops keep nothing for a backward.
-#include <array>
 #include <deque>
 #include <optional>
 

@@ -1,6 +1,5 @@
 // Mirrors T5EncoderModel and UMT5EncoderModel (transformers 5.24.0, models/t5/modeling_t5.py,
 // models/umt5/modeling_umt5.py): gated gelu.
-#include <array>
 #include <deque>
 
 #include "models/families.hpp"

@@ -1,6 +1,5 @@
 #include "models/text_decoder.hpp"
 
-#include <algorithm>
 #include <array>
 #include <stdexcept>
 

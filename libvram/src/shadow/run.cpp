@@ -1,6 +1,5 @@
 #include "shadow/run.hpp"
 
-#include "shadow/checkpoint.hpp"
 #include "shadow/memo.hpp"
 
 namespace vram::shadow {

@@ -1,7 +1,6 @@
 #include "trainers/ai_toolkit/pipeline.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "trainers/ai_toolkit/sampling.hpp"
 
 #include <deque>
-#include <utility>
 
 #include "shadow/ops.hpp"
 
