@@ -1,51 +1,23 @@
 #include "vram/io/file.hpp"
 
 #include <fstream>
+#include <optional>
 #include <system_error>
 #include <utility>
-#include <vector>
+
+#include "io/pieces.hpp"
 
 namespace vram::io {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-/// "job.yml" for "job.yaml": names beside it, as far as a person would look.
-std::string nearest_beside(const fs::path& path) {
-    constexpr std::size_t most_names = 1000;
-    std::vector<std::string> names;
-    std::error_code error;
-    const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-    for (fs::directory_iterator entry(folder, error), end; !error && entry != end && names.size() < most_names;
-         entry.increment(error))
-        names.push_back(entry->path().filename().string());
-    const std::string name = vram::nearest(path.filename().string(), names);
-    return name.empty() ? name : (path.parent_path() / name).string();
-}
-
-}  // namespace
-
 expected<std::string> read_file(const fs::path& path, Bytes limit) {
+    if (std::optional<Diagnostic> refused = refuse_file(path)) return Unexpected{{*std::move(refused)}};
     const std::string name = path.string();
-    const auto refuse = [&](Problem problem, std::string why, std::string found = {}, std::string nearest = {}) {
-        return Unexpected{
-            {{Severity::error, problem, {name, 0, 0}, {}, std::move(found), std::move(nearest), std::move(why)}}};
+    const auto refuse = [&](Problem problem, std::string why, std::string found = {}) {
+        return Unexpected{{{Severity::error, problem, {name, 0, 0}, {}, std::move(found), {}, std::move(why)}}};
     };
-    if (name.empty()) return refuse(Problem::file_not_found, "no file is named");
-    if (name.find('\0') != std::string::npos) return refuse(Problem::file_not_found, "a file's name holds no NUL");
     std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    switch (status.type()) {
-        case fs::file_type::regular: break;
-        case fs::file_type::not_found:
-            return refuse(Problem::file_not_found, "there is no such file", {}, nearest_beside(path));
-        case fs::file_type::directory:
-            return refuse(Problem::file_not_found, "this is a folder, not a file", "a folder");
-        default:
-            return refuse(Problem::file_not_found,
-                          error ? "cannot be opened: " + error.message() : "this is no regular file");
-    }
     const std::uintmax_t size = fs::file_size(path, error);
     if (!error && size > static_cast<std::uintmax_t>(limit))
         return refuse(Problem::file_too_large, "larger than " + vram::to_text(limit),

@@ -1,11 +1,9 @@
 #include "vram/io/image_header.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <functional>
-#include <optional>
 #include <string>
-#include <system_error>
+
+#include "io/pieces.hpp"
 
 namespace vram::io {
 
@@ -13,21 +11,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// At most `size` bytes from `offset` on; fewer, or none, at the end of the file.
-using ReadAt = std::function<std::string(std::int64_t offset, std::int64_t size)>;
-
 constexpr int most_parts = 256;              // segments or chunks before the size; cameras write about ten
 constexpr std::int64_t most_exif = 1 << 16;  // a JPEG segment holds no more
-
-enum class End : std::uint8_t { big, little };
-
-std::int64_t whole(std::string_view bytes, std::size_t at, std::size_t size, End end) {
-    if (at > bytes.size() || size > bytes.size() - at) return 0;
-    std::int64_t value = 0;
-    for (std::size_t i = 0; i < size; ++i)
-        value = value << 8 | static_cast<unsigned char>(bytes[end == End::big ? at + i : at + size - 1 - i]);
-    return value;
-}
 
 /// The orientation, 1 to 8, in a TIFF structure's first directory (tag 0x0112, a SHORT); 1 if there is none.
 int orientation_of(std::string_view tiff) {
@@ -183,35 +168,13 @@ expected<ImageSize> image_size_by(const ReadAt& read, std::string_view name) {
 }  // namespace
 
 expected<ImageSize> image_size_of(std::string_view bytes, std::string_view name) {
-    return image_size_by(
-        [bytes](std::int64_t offset, std::int64_t size) {
-            if (offset < 0 || size <= 0 || offset >= static_cast<std::int64_t>(bytes.size())) return std::string();
-            return std::string(bytes.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(size)));
-        },
-        name);
+    return image_size_by(pieces_of_bytes(bytes).read, name);
 }
 
 expected<ImageSize> image_size(const fs::path& path) {
-    std::error_code error;
-    const auto refuse = [&](std::string_view why) {
-        return Unexpected{
-            {{Severity::error, Problem::file_not_found, {path.string(), 0, 0}, {}, {}, {}, std::string(why)}}};
-    };
-    if (path.native().find(fs::path::value_type{}) != fs::path::string_type::npos)
-        return refuse("a file's name holds no NUL");
-    if (!fs::is_regular_file(path, error)) return refuse("this is no regular file");
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return refuse("cannot be opened");
-    return image_size_by(
-        [&file](std::int64_t offset, std::int64_t size) {
-            std::string bytes(static_cast<std::size_t>(std::max<std::int64_t>(size, 0)), '\0');
-            file.clear();
-            file.seekg(offset);
-            if (file) file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-            bytes.resize(file.fail() && !file.eof() ? 0 : static_cast<std::size_t>(file.gcount()));
-            return bytes;
-        },
-        path.string());
+    const expected<Pieces> file = pieces_of_file(path);
+    if (!file) return Unexpected{file.error()};
+    return image_size_by(file->read, path.string());
 }
 
 }  // namespace vram::io
