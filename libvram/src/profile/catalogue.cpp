@@ -57,25 +57,59 @@ struct ModelTraits {
     }
 };
 
+struct ClassTraits {
+    using Profile = ModelClass;
+    using All = std::vector<ModelClass>;  // by name
+
+    static expected<ModelClass> read(std::string_view text, std::string file_name) {
+        return read_model_class(text, std::move(file_name));
+    }
+    static std::string fold(std::string_view word) { return std::string(word); }
+    static bool answers_to(const ModelClass& one, std::string_view name) {
+        return one.name == name || std::find(one.also.begin(), one.also.end(), name) != one.also.end();
+    }
+    static const ModelClass* find(const All& all, std::string_view name) {
+        const auto found =
+            std::find_if(all.begin(), all.end(), [&](const ModelClass& one) { return answers_to(one, name); });
+        return found == all.end() ? nullptr : &*found;
+    }
+    static expected<All> gather(std::vector<ModelClass> classes) {
+        std::sort(classes.begin(), classes.end(),
+                  [](const ModelClass& a, const ModelClass& b) { return a.name < b.name; });
+        return classes;
+    }
+};
+
 }  // namespace
 
 class Catalogue::Models : public Shelf<ModelTraits> {
   public:
     using Shelf::Shelf;
 };
+class Catalogue::Classes : public Shelf<ClassTraits> {
+  public:
+    using Shelf::Shelf;
+};
 
-Catalogue::Catalogue(std::shared_ptr<const Models> models, DeviceCatalogue cards)
-    : models_(std::move(models)), cards_(std::move(cards)) {}
+Catalogue::Catalogue(std::shared_ptr<const Models> models, std::shared_ptr<const Classes> classes,
+                     DeviceCatalogue cards)
+    : models_(std::move(models)), classes_(std::move(classes)), cards_(std::move(cards)) {}
 
 Catalogue Catalogue::built_in() {
-    return {std::make_shared<Models>(embedded_model_profiles()), DeviceCatalogue::built_in()};
+    return {std::make_shared<Models>(embedded_model_profiles()), std::make_shared<Classes>(embedded_model_classes()),
+            DeviceCatalogue::built_in()};
 }
 
-expected<Catalogue> Catalogue::of(std::vector<ModelProfile> models, DeviceCatalogue cards) {
+expected<Catalogue> Catalogue::of(std::vector<ModelProfile> models, DeviceCatalogue cards,
+                                  std::vector<ModelClass> classes) {
     expected<ModelTraits::All> all = ModelTraits::gather(std::move(models));
     if (!all) return Unexpected{std::move(all.error())};
-    return Catalogue(std::make_shared<Models>(*std::move(all)), std::move(cards));
+    return Catalogue(std::make_shared<Models>(*std::move(all)),
+                     std::make_shared<Classes>(*ClassTraits::gather(std::move(classes))), std::move(cards));
 }
+
+const ModelClass* Catalogue::model_class(std::string_view name) const { return classes_->find(name); }
+const std::vector<ModelClass>& Catalogue::model_classes() const { return classes_->all(); }
 
 const ModelProfile* Catalogue::model(std::string_view word) const { return models_->find(word); }
 const std::vector<ModelProfile>& Catalogue::models() const { return models_->all().models; }

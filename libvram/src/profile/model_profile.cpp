@@ -1,41 +1,21 @@
 #include "vram/profile/model_profile.hpp"
 
-#include <algorithm>
+#include <optional>
 
+#include "profile/config_value.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/fields.hpp"
 
 namespace vram::profile {
 namespace {
 
-std::string_view stem_of(std::string_view file_name) {
-    file_name.remove_prefix(file_name.find_last_of('/') + 1);  // npos + 1 is 0
-    return file_name.substr(0, file_name.rfind('.'));
-}
-
-Config::Value read_list(io::Fields& fields, std::string_view key, const io::List& list) {
-    std::vector<std::int64_t> numbers;
-    std::vector<std::string> texts;
-    for (const io::Node& item : list) {
-        if (const std::int64_t* whole = item.integer()) numbers.push_back(*whole);
-        if (const bool* flag = item.boolean()) numbers.push_back(*flag ? 1 : 0);
-        if (const std::string* text = item.text()) texts.push_back(*text);
-    }
-    if (numbers.size() == list.size()) return numbers;
-    if (texts.size() == list.size()) return texts;
-    fields.complain(key, Problem::wrong_type, fields.path(key) + " is a list of whole numbers, or of texts");
-    return numbers;
-}
-
 Config::Value read_value(io::Fields& fields, std::string_view key, const io::Node& node) {
-    if (const bool* flag = node.boolean()) return *flag;
-    if (const std::int64_t* whole = node.integer()) return *whole;
-    if (const double* number = node.number()) return *number;
-    if (const std::string* text = node.text()) return *text;
-    if (const io::List* list = node.list()) return read_list(fields, key, *list);
-    fields.complain(
-        key, Problem::wrong_type,
-        fields.path(key) + " is a number, true or false, a text or a list, not " + std::string(to_text(node.kind())));
+    if (std::optional<Config::Value> value = config_value(node)) return *std::move(value);
+    const bool is_list = node.list() != nullptr;
+    fields.complain(key, Problem::wrong_type,
+                    fields.path(key) + (is_list ? " is a list of whole numbers, or of texts"
+                                                : " is a number, true or false, a text or a list, not " +
+                                                      std::string(to_text(node.kind()))));
     return false;
 }
 

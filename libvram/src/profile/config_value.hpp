@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "vram/io/document.hpp"
+#include "vram/profile/model_profile.hpp"
+
+namespace vram::profile {
+
+/// What a Config holds of a value; nothing of a null, a map, or a list of mixed or other types.
+[[nodiscard]] std::optional<Config::Value> config_value(const io::Node& node);
+
+/// As a person writes it: "19", "[16, 56, 56]", "true".
+[[nodiscard]] std::string spelled(const Config::Value& value);
+
+/// The name of a file without its folder and extension.
+[[nodiscard]] std::string_view stem_of(std::string_view file_name);
+
+}  // namespace vram::profile
