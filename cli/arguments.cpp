@@ -118,7 +118,8 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     trace.add_option("--out", arguments.out, "where to; standard output if absent");
     trace.add_flag("--scratch", arguments.scratch, "with the scratch of kernels and libraries");
     trace.group("");  // for developers
-    CLI::App& models = *app.add_subcommand("models", "the models that are known");
+    CLI::App& models = *app.add_subcommand("models", "the models that are known, or whose model a folder or file is");
+    models.add_option("PATH", arguments.file, "a folder of diffusers or transformers, or a file of weights");
     models.add_flag("--json", arguments.json, "as JSON");
     CLI::App& gpus = *app.add_subcommand("gpus", "the cards that are known");
     gpus.add_flag("--json", arguments.json, "as JSON");

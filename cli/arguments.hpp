@@ -13,7 +13,7 @@ enum class Verb : std::uint8_t { check, trace, models, gpus, trainers, schema, v
 /// A command line, understood.
 struct Arguments {
     Verb verb = Verb::help;
-    std::string file;  // "-": standard input
+    std::string file;  // "-": standard input; models: what is looked at, all that is known if empty
     std::string out;   // trace: where the events go
     std::string help;  // what --help prints
     bool json = false, strict = false, scratch = false;

@@ -6,7 +6,8 @@
 
 namespace vram::cli {
 
-/// The whole file, or of standard input for "-". file_not_found where it cannot be read, file_too_large beyond io::Limits.
+/// The whole file, or of standard input for "-". file_not_found where it cannot be read, file_too_large beyond
+/// io::Limits.
 [[nodiscard]] expected<std::string> read_input(const std::string& file);
 
 /// Writes a file anew; the complaint is file_not_found.

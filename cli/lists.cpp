@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "verbs.hpp"
+#include "vram/report/model_file.hpp"
 #include "vram/report/trainer_list.hpp"
 
 namespace vram::cli {
@@ -39,10 +40,44 @@ ordered_json json_of(const profile::MemoryRange& range) {
     return {{"low", range.low}, {"high", range.high}, {"evidence", to_text(range.evidence)}, {"source", range.source}};
 }
 
+/// "FluxTransformer2DModel (flux)  11.90 B  BF16 22.17 GiB, F32 12.50 KiB  ./transformer", and what is to be said of
+/// it.
+int model_file(const Arguments& arguments, const profile::Catalogue& catalogue, std::ostream& out, std::ostream& err) {
+    const expected<report::ModelFile> file = report::read_model_file(arguments.file, catalogue);
+    if (!file) return refuse(file.error(), arguments.json, out, err);
+    const bool is_known = file->why_not.empty();
+    if (arguments.json) {
+        ordered_json stored = ordered_json::array();
+        for (const job::StoredWeights& type : file->stored)
+            stored.push_back({{"type", type.type}, {"parameters", type.parameters}, {"bytes", type.bytes}});
+        ordered_json notes = ordered_json::array();
+        for (const Diagnostic& note : file->notes) notes.push_back(to_text(note));
+        out << ordered_json{{"path", file->path},
+                            {"class", file->class_name},
+                            {"family", file->family},
+                            {"parameters", file->parameters},
+                            {"stored_weights", stored},
+                            {"why_not", file->why_not},
+                            {"notes", notes}}
+                   .dump(2, ' ', false, ordered_json::error_handler_t::replace)
+            << '\n';
+        return is_known ? 0 : 2;
+    }
+    std::vector<std::string> types;
+    for (const job::StoredWeights& type : file->stored) types.push_back(type.type + " " + to_text(type.bytes));
+    out << (file->class_name.empty() ? "no known class" : file->class_name)
+        << (is_known ? " (" + file->family + ")" : "") << "  " << billions(file->parameters) << "  "
+        << (types.empty() ? "no weights" : joined(types)) << "  " << file->path << '\n';
+    if (!is_known) err << file->path << ": " << file->why_not << '\n';
+    for (const Diagnostic& note : file->notes) err << to_text(note) << '\n';
+    return is_known ? 0 : 2;
+}
+
 }  // namespace
 
-int models(const Arguments& arguments, std::ostream& out) {
+int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
+    if (!arguments.file.empty()) return model_file(arguments, catalogue, out, err);
     if (arguments.json) {
         ordered_json list = ordered_json::array();
         for (const profile::ModelProfile& model : catalogue.models())

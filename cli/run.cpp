@@ -14,7 +14,7 @@ int act(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     switch (arguments.verb) {
         case Verb::check: return check(arguments, out, err);
         case Verb::trace: return trace(arguments, out, err);
-        case Verb::models: return models(arguments, out);
+        case Verb::models: return models(arguments, out, err);
         case Verb::gpus: return gpus(arguments, out);
         case Verb::trainers: return trainers(arguments, out);
         case Verb::schema: return schema(out);

@@ -79,21 +79,27 @@ Dtype Builder::dtype_of(std::string_view name) const {
     return kept ? Dtype::f32 : rules.dtype;
 }
 
-Parameter& Builder::make(std::string_view name, const Dims& sizes) const {
+void Builder::tell(std::string_view name, std::string_view leaf, const Parameter& parameter) const {
+    if (weights_.on_birth) weights_.on_birth(leaf.empty() ? qualified(name) : (*this)[name].qualified(leaf), parameter);
+}
+
+Parameter& Builder::make(std::string_view name, std::string_view leaf, const Dims& sizes) const {
     Parameter& parameter = weights_.base(sizes, dtype_of(name));
     const Rules& rules = weights_.rules();
     if (rules.train_base && rules.trains && !rules.trains(qualified(name))) parameter.value = parameter.value.detach();
     note(parameter);
+    tell(name, leaf, parameter);
     return parameter;
 }
 
-Parameter& Builder::parameter(std::string_view name, const Dims& sizes) const { return make(name, sizes); }
+Parameter& Builder::parameter(std::string_view name, const Dims& sizes) const { return make(name, {}, sizes); }
 
-Parameter& Builder::buffer(std::string_view, const Dims& sizes, Dtype dtype) const {
+Parameter& Builder::buffer(std::string_view name, const Dims& sizes, Dtype dtype) const {
     const Rules& rules = weights_.rules();
     Parameter& buffer =
         weights_.base(sizes, is_floating(dtype) && rules.keep_in_fp32.empty() ? rules.dtype : dtype, true);
     note(buffer);
+    tell(name, {}, buffer);
     return buffer;
 }
 
@@ -111,9 +117,9 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
         rules.quantizer->build(weights_, linear);
         for (const Parameter* parameter : linear.stored) note(*parameter);
     } else {
-        linear.weight = &make(name, {out, in});
+        linear.weight = &make(name, "weight", {out, in});
     }
-    if (bias) linear.bias = &make(name, {out});
+    if (bias) linear.bias = &make(name, "bias", {out});
     if (rules.adapter != nullptr && rules.adapts && rules.adapts(full)) {
         linear.adapter = rules.adapter;
         rules.adapter->build(weights_, linear);
@@ -128,15 +134,15 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
 LayerNorm Builder::layer_norm(std::string_view name, std::int64_t size, bool affine, bool bias) const {
     note({3, affine, bias});
     LayerNorm norm;
-    if (affine) norm.weight = &make(name, {size});
-    if (affine && bias) norm.bias = &make(name, {size});
+    if (affine) norm.weight = &make(name, "weight", {size});
+    if (affine && bias) norm.bias = &make(name, "bias", {size});
     return norm;
 }
 
 RmsNorm Builder::rms_norm(std::string_view name, std::int64_t size, bool affine) const {
     note({4, affine});
     RmsNorm norm;
-    if (affine) norm.weight = &make(name, {size});
+    if (affine) norm.weight = &make(name, "weight", {size});
     return norm;
 }
 
@@ -144,8 +150,8 @@ GroupNorm Builder::group_norm(std::string_view name, std::int64_t groups, std::i
     note({5, groups});
     GroupNorm norm;
     norm.groups = groups;
-    norm.weight = &make(name, {channels});
-    norm.bias = &make(name, {channels});
+    norm.weight = &make(name, "weight", {channels});
+    norm.bias = &make(name, "bias", {channels});
     return norm;
 }
 
@@ -161,8 +167,8 @@ Conv Builder::conv(std::string_view name, std::int64_t in, std::int64_t out, con
         sizes.push_back(side);
         ones.push_back(1);
     }
-    conv.weight = &make(name, sizes);
-    if (bias) conv.bias = &make(name, {out});
+    conv.weight = &make(name, "weight", sizes);
+    if (bias) conv.bias = &make(name, "bias", {out});
     conv.how = {stride, padding, ones, 1};
     return conv;
 }
@@ -175,7 +181,7 @@ Conv Builder::conv2d(std::string_view name, std::int64_t in, std::int64_t out, s
 Embedding Builder::embedding(std::string_view name, std::int64_t count, std::int64_t size) const {
     note({7});
     Embedding embedding;
-    embedding.weight = &make(name, {count, size});
+    embedding.weight = &make(name, "weight", {count, size});
     return embedding;
 }
 

@@ -143,7 +143,9 @@ class Builder {
     };
     [[nodiscard]] std::string qualified(std::string_view name) const;
     [[nodiscard]] Dtype dtype_of(std::string_view name) const;
-    [[nodiscard]] Parameter& make(std::string_view name, const Dims& sizes) const;
+    /// `leaf`: weight or bias of the module `name`; empty where `name` is the parameter's own.
+    [[nodiscard]] Parameter& make(std::string_view name, std::string_view leaf, const Dims& sizes) const;
+    void tell(std::string_view name, std::string_view leaf, const Parameter& parameter) const;
     void note(std::initializer_list<std::int64_t> facts) const;
     void note(const Parameter& parameter) const;
 

@@ -69,6 +69,8 @@ class Weights {
     [[nodiscard]] Bytes adapter_bytes() const;
     [[nodiscard]] std::int64_t base_parameters() const;  ///< buffers not counted; a quantised linear counts its weight
     [[nodiscard]] std::int64_t adapter_parameters() const;
+    /// Told of every parameter and buffer of the base that a builder makes, by its name in the Python module tree.
+    std::function<void(const std::string& name, const shadow::Parameter& parameter)> on_birth;
     bool adapters_active = true;  // false: an adapted linear is called as if it had no adapter
     std::int64_t adapted_modules = 0;
     std::int64_t replaced_parameters = 0;  // elements that a quantiser stores as something else

@@ -115,8 +115,19 @@ Report on_smallest(const Opened& opened, Played first, const device::AllocatorCo
         {{Severity::error, Problem::unknown_gpu, {}, "gpu", {}, {}, "no card is known, and none was named"}});
 }
 
+/// Of a model that cannot be played: what its files hold, and why that is all.
+Report weights_alone(const Opened& opened, const job::WeightsOnly& only) {
+    Report report = refused(opened.document.file_name, {only.why});
+    for (const job::StoredWeights& stored : opened.job.stored) {
+        report.facts.weights += stored.bytes;
+        report.facts.counts.parameters += stored.parameters;
+    }
+    return report;
+}
+
 Report check_opened(const Opened& opened, const CheckOptions& options, const profile::Catalogue& catalogue,
                     Diagnostics& notes) {
+    if (const auto* only = std::get_if<job::WeightsOnly>(&opened.job.work)) return weights_alone(opened, *only);
     const Card card = named_card(options, opened.job, catalogue.cards());
     const device::AllocatorConfig config = allocator_of(opened, notes);
     expected<Played> played = play(opened, kernels_of(opened.job.environment, card.profile), config, catalogue);
@@ -140,6 +151,7 @@ Report report_of(const expected<Opened>& opened, const std::string& file_name, c
         report.job.trainer = opened->job.trainer;
         report.job.model = opened->job.model;
         report.job.resolved = opened->job.resolved;
+        report.stored = opened->job.stored;
     }
     report.diagnostics.insert(report.diagnostics.end(), notes.begin(), notes.end());
     if (report.reason.empty()) report.reason = refused(file_name, notes).reason;

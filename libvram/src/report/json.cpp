@@ -84,6 +84,10 @@ json json_of(const Advice& advice) {
     return {{"key", advice.key}, {"value", advice.value}, {"saves", advice.saves}, {"text", advice.text}};
 }
 
+json json_of(const job::StoredWeights& stored) {
+    return {{"type", stored.type}, {"parameters", stored.parameters}, {"bytes", stored.bytes}};
+}
+
 json json_of(const Diagnostic& d) {
     return {{"severity", to_text(d.severity)},
             {"problem", to_text(d.problem)},
@@ -117,6 +121,7 @@ std::string to_json(const Report& report, int indent) {
     out["peak"] = json_of(report.peak);
     out["counts"] = json_of(facts.counts);
     out["weights"] = facts.weights;
+    if (!report.stored.empty()) out["stored_weights"] = list_of(report.stored);
     out["adapter"] = facts.adapter;
     out["optimizer_state"] = facts.optimizer_state;
     out["gradients"] = facts.gradients;

@@ -89,6 +89,18 @@ std::string breakdown_text(const Report& report) {
     return out;
 }
 
+/// What the files of a model hold that could not be played.
+std::string stored_text(const Report& report) {
+    if (report.stored.empty()) return "";
+    std::string out = "\n" + left("weights, by their headers", name_width) + right("GiB", number_width) + "\n";
+    Bytes all = 0;
+    for (const job::StoredWeights& stored : report.stored) {
+        out += left("  " + stored.type, name_width) + right(gib(stored.bytes), number_width) + "\n";
+        all += stored.bytes;
+    }
+    return out + left("  together", name_width) + right(gib(all), number_width) + "\n";
+}
+
 std::string complaints_text(const Report& report) {
     if (report.diagnostics.empty() || report.verdict == Verdict::cannot_say) return "";
     std::string out = "\n" + to_text(report.diagnostics.front()) + "\n";
@@ -101,7 +113,7 @@ std::string complaints_text(const Report& report) {
 
 std::string to_text(const Report& report) {
     std::string out = headline(report);
-    if (!report.peak) return out;
+    if (!report.peak) return out + stored_text(report);
     out += phases_text(report) + breakdown_text(report);
     if (report.checkpointing.on && report.checkpointing.kept_without > 0)
         out += "\ncheckpointing keeps " + gib(report.checkpointing.kept) + " GiB for backward instead of " +

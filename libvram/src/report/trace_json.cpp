@@ -110,6 +110,7 @@ expected<std::string> trace_json(std::string_view text, std::string file_name, c
     Diagnostics notes;
     const expected<Opened> opened = open(text, file_name, options, catalogue, notes);
     if (!opened) return Unexpected{opened.error()};
+    if (const auto* only = std::get_if<job::WeightsOnly>(&opened->job.work)) return Unexpected{{only->why}};
     if (std::optional<Diagnostic> complaint = complaint_of(options, catalogue.cards()))
         return Unexpected{{*std::move(complaint)}};
     const Card card = named_card(options, opened->job, catalogue.cards());

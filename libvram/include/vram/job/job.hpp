@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "vram/base/bytes.hpp"
+#include "vram/base/diagnostic.hpp"
 #include "vram/base/dtype.hpp"
+#include "vram/profile/model_profile.hpp"
 
 namespace vram::job {
 
@@ -88,6 +90,20 @@ struct Call {
     bool operator==(const Call&) const = default;
 };
 
+/// Nothing is played: what the model's files hold is all that is known of it, and `why` says why.
+struct WeightsOnly {
+    Diagnostic why;
+    bool operator==(const WeightsOnly&) const = default;
+};
+
+/// How much of the model's files has one type, as their headers say.
+struct StoredWeights {
+    std::string type;  // as the format writes it: "BF16", "Q4_K"
+    std::int64_t parameters = 0;
+    Bytes bytes = 0;
+    bool operator==(const StoredWeights&) const = default;
+};
+
 /// What a trainer renders to look at.
 struct Sampling {
     bool baseline = false;      // before the first step
@@ -141,11 +157,13 @@ struct Card {
 /// What will run, fully resolved: no "auto", no optional. A trainer's `resolve` makes it, its `play` plays it.
 struct Job {
     std::string trainer;     // "torch", "ai-toolkit"
-    std::string model;       // profile id of the denoiser, or of the one component that is called
+    std::string model;       // profile id of the denoiser, or of the one component that is called; or its path
     bool component = false;  // `model` is a VAE or a text encoder
     Dtype dtype = Dtype::bf16;
     Quantization quantization = Quantization::none;
-    std::variant<Call, Training> work;
+    std::variant<Call, Training, WeightsOnly> work;
+    std::vector<profile::ModelProfile> described;  // models that were read from folders and files; the id is the path
+    std::vector<StoredWeights> stored;             // of `model`, the most bytes first; empty where no file was read
     std::int64_t text_tokens = 0;
     std::vector<std::array<std::int64_t, 2>> reference_images;
     Pipeline pipeline;

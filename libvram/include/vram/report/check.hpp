@@ -38,7 +38,8 @@ struct CheckOptions {
 /// A text that holds `vramest: 1` (or `trainer` and a model) is a job file; else the trainer whose config it is reads
 /// it, and settings reach that trainer under the root key `vramest`. Whatever goes wrong is in `diagnostics`, and the
 /// verdict is then cannot_say; nothing is thrown but std::bad_alloc for lack of memory. No clock, environment or GPU is
-/// touched, and no file but those that the config names as its dataset, of which the pictures' headers are read.
+/// touched, and no file but those that the config names: its dataset, of which the pictures' headers are read, and its
+/// model's folder or file, of which config.json and the headers of the weights are.
 [[nodiscard]] Report check(std::string_view text, std::string file_name, const CheckOptions& options,
                            const profile::Catalogue& catalogue);
 

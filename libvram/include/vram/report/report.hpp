@@ -11,6 +11,7 @@
 
 #include "vram/base/bytes.hpp"
 #include "vram/base/diagnostic.hpp"
+#include "vram/job/job.hpp"
 #include "vram/run/facts.hpp"
 #include "vram/shadow/trace.hpp"
 
@@ -102,7 +103,8 @@ struct Risk {
     bool operator==(const Risk&) const = default;
 };
 
-/// The answer: the fields of job-file.md §3. Sizes are bytes. Where the verdict is cannot_say there is no peak.
+/// The answer: the fields of job-file.md §3. Sizes are bytes. Where the verdict is cannot_say there is no peak;
+/// of a model that is not known, `stored` still says what its weights weigh.
 struct Report {
     JobLine job;
     GpuLine gpu;
@@ -111,6 +113,7 @@ struct Report {
     std::optional<Peak> peak;
     run::Facts facts;  // counts, weights, adapter, optimizer_state, gradients, inputs, targets, kept_for_backward,
                        // input_tensors
+    std::vector<job::StoredWeights> stored;  // where the model is a folder or a file: what it holds, by type
     Checkpointing checkpointing;
     std::vector<Phase> phases;
     std::vector<Part> breakdown;  // adds up to peak->device_low and device_high, to the byte

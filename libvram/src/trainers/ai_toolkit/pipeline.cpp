@@ -7,6 +7,7 @@
 #include "nn/adapter/targets.hpp"
 #include "nn/adapter/toolkit.hpp"
 #include "shadow/ops.hpp"
+#include "trainers/named_model.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -134,7 +135,7 @@ void Loading::begin(const char* name) {
 }
 
 Pipeline::Pipeline(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
-    : run(run_in), job(job_in), transformer(run, "transformer", transformer_rules(job), catalogue.model_of(job.model)) {
+    : run(run_in), job(job_in), transformer(run, "transformer", transformer_rules(job), profile_of(job, catalogue, job.model)) {
     const job::Pipeline& parts = job.pipeline;
     if (!parts.vae.empty())
         vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype), catalogue.model_of(parts.vae));

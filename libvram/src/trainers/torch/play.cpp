@@ -5,6 +5,7 @@
 #include "nn/adapter/targets.hpp"
 #include "run/optimizer.hpp"
 #include "shadow/ops.hpp"
+#include "trainers/named_model.hpp"
 #include "vram/profile/catalogue.hpp"
 
 namespace vram::trainers::torch {
@@ -258,7 +259,7 @@ class Loop {
 
 run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& run) {
     run::Facts facts;
-    const profile::ModelProfile& profile = catalogue.model_of(job.model);
+    const profile::ModelProfile& profile = profile_of(job, catalogue, job.model);
     Loop loop(job, profile, run, facts);
     if (const auto* call = std::get_if<job::Call>(&job.work)) {
         loop.call(*call);

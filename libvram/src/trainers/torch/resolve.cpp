@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "trainers/named_model.hpp"
 #include "trainers/surroundings.hpp"
 #include "trainers/torch/resolved.hpp"
 #include "trainers/torch/sizes.hpp"
@@ -18,34 +19,6 @@ using profile::ModelProfile;
 
 constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
 constexpr io::IntegerRange batch_sizes{1, 4096};
-
-bool is_path(std::string_view word) {
-    return word.starts_with('.') || word.starts_with('/') || word.starts_with('~') || word.ends_with(".safetensors");
-}
-
-/// The profile under `key`, or null after a complaint; `component` says which kinds may stand there.
-const ModelProfile* read_profile(io::Fields& job, std::string_view key, bool component,
-                                 const profile::Catalogue& catalogue) {
-    const std::string word = job.text(key, io::required);
-    if (word.empty()) {
-        if (const io::Node* node = job.node(key); node != nullptr && node->text() != nullptr)
-            job.complain(key, Problem::bad_value, std::string(key) + " is empty");
-        return nullptr;
-    }
-    const ModelProfile* profile = catalogue.model(word);
-    if (profile == nullptr && is_path(word)) {
-        job.complain(key, Problem::unsupported,
-                     "reading a model's kind from " + word + " is not supported; name a profile");
-    } else if (profile == nullptr) {
-        job.complain(key, Problem::unknown_model, "unknown model " + word, catalogue.nearest_model(word));
-    } else if (component != (profile->kind != ModelKind::denoiser)) {
-        job.complain(key, Problem::conflict,
-                     profile->id + " is a " + std::string(to_text(profile->kind)) + ": write " +
-                         (component ? "model: " : "component: ") + profile->id);
-        return nullptr;
-    }
-    return profile;
-}
 
 // Ids of job-file.md §1. None is modelled in the plain loop.
 constexpr std::string_view schemes[] = {"none",           "bnb_nf4",          "bnb_nf4_dq",    "bnb_int8",
@@ -128,8 +101,11 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     const bool both = fields.has("component") && fields.has("model");
     job.component = fields.has("component") && !both;
     if (both) fields.complain("component", Problem::conflict, "model and component exclude each other");
-    const ModelProfile* profile = read_profile(fields, job.component ? "component" : "model", job.component, catalogue);
+    const std::string_view model_key = job.component ? "component" : "model";
+    NamedModel model = read_model(document, fields, model_key, job.component, catalogue, notes);
+    const ModelProfile* profile = model.profile ? &*model.profile : nullptr;
     if (profile != nullptr) job.model = profile->id;
+    job.stored = std::move(model.stored);
     job.dtype = fields.choice("dtype", dtypes, Dtype::bf16);
     read_quantize(fields);
 
@@ -167,7 +143,13 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.environment = read_environment(fields, notes);
     job.card = read_card(fields, catalogue.cards());
     fields.finish();
+    if (model.weights_only && has_errors(complaints)) complaints.push_back(model.weights_only->why);
     if (has_errors(complaints)) return Unexpected{std::move(complaints)};
+    if (model.weights_only) {
+        job.model = model.weights_only->why.found;
+        job.work = *std::move(model.weights_only);
+    }
+    if (model.was_read && profile != nullptr) job.described.push_back(*profile);
     job.resolved = resolved_keys(job);
     return job;
 }

@@ -61,10 +61,8 @@ Keys resolved_keys(const job::Job& job) {
     keys[job.component ? "component" : "model"] = job.model;
     keys["dtype"] = to_text(job.dtype);
     keys["quantize"] = "none";
-    if (const auto* training = std::get_if<job::Training>(&job.work))
-        tell(keys, *training);
-    else
-        tell(keys, std::get<job::Call>(job.work), job.component);
+    if (const auto* training = std::get_if<job::Training>(&job.work)) tell(keys, *training);
+    if (const auto* call = std::get_if<job::Call>(&job.work)) tell(keys, *call, job.component);
     if (job.text_tokens > 0) keys["data.text_tokens"] = text(job.text_tokens);
     if (!job.reference_images.empty()) {
         std::string sizes;
