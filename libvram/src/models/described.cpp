@@ -86,7 +86,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 /// What a header has beside what a class makes of a config.
 struct Compared {
     std::int64_t stored = 0, built = 0;  // parameters
-    std::string first;                   // the first that differs, where names agree at all
+    std::string first;                   // the first that differs, where most names agree
+    [[nodiscard]] bool agrees() const { return stored == built; }
 };
 
 Compared compare(const std::vector<StoredTensor>& tensors, const std::vector<ListedParameter>& listed) {
@@ -132,52 +133,82 @@ Diagnostic note(const std::string& path, Problem problem, std::string text) {
     return {Severity::note, problem, {path, 0, 0}, {}, {}, {}, std::move(text)};
 }
 
-/// What a person should know of the variant that was taken.
+/// The tensors that a class loads, told by names, and how they compare with what it builds.
+struct Held {
+    std::vector<StoredTensor> tensors;
+    Compared compared;
+};
+
+/// What stands behind a wrapper's name is the model alone; if that does not agree, all of it may.
+Held held(const std::vector<StoredTensor>& tensors, const std::vector<std::string>& beside,
+          const std::vector<ListedParameter>& listed, bool may_be_wrapped) {
+    const auto all_behind = [&](const std::string& prefix) {
+        Held out{own_tensors(tensors, prefix, beside), {}};
+        out.compared = compare(out.tensors, listed);
+        return out;
+    };
+    const std::string wrapper = may_be_wrapped ? wrapper_of(tensors, listed) : "";
+    Held inner = all_behind(wrapper);
+    if (wrapper.empty() || inner.compared.agrees()) return inner;
+    Held whole = all_behind("");
+    return whole.compared.agrees() ? whole : inner;
+}
+
+/// "FluxTransformer2DModel as flux1_dev but for num_layers: 8 (19)"
+std::string told(const std::string& class_name, const Variant& variant) {
+    return class_name + " as " + variant.base + (variant.changed.empty() ? "" : " but for " + joined(variant.changed));
+}
+
 void take(const Variant& variant, Described& out) {
     out.profile = variant.profile;
+    out.notes.push_back(note(out.path, Problem::unknown_model, told(out.class_name, variant)));
+}
+
+/// What a person should know of the variant that was taken, where others are as near and hold as many parameters.
+void tell_equals(const Variants& known, std::size_t taken, const std::vector<std::size_t>& equals, Described& out) {
+    std::vector<std::string> same, other;
+    for (const std::size_t i : equals) {
+        const Variant& variant = known.variants[i];
+        const bool is_same = variant.profile.config.values == known.variants[taken].profile.config.values;
+        (is_same ? same : other).push_back(variant.base);
+    }
+    if (!same.empty()) out.notes.push_back(note(out.path, Problem::unknown_model, "the same net as " + joined(same)));
+    if (other.empty()) return;
     out.notes.push_back(note(out.path, Problem::unknown_model,
-                             out.class_name + " as " + variant.base +
-                                 (variant.changed.empty() ? "" : ", but for " + joined(variant.changed))));
+                             "its weights may be those of " + joined(other) + " too, whose config differs"));
+    out.notes.back().severity = Severity::warning;
 }
 
 /// The variant whose parameters the headers hold.
 void match(const Variants& known, const std::vector<std::string>& beside, const std::vector<StoredTensor>& tensors,
            Described& out) {
     std::optional<std::size_t> taken;
-    std::vector<std::string> equal;
-    std::string complaint;
+    std::vector<std::size_t> equals;
     for (std::size_t i = 0; i < known.variants.size(); ++i) {
         const Variant& variant = known.variants[i];
         if (taken && variant.changed.size() > known.variants[*taken].changed.size()) break;
         const expected<std::vector<ListedParameter>> listed = parameters_of(variant.profile);
         if (!listed) {
-            if (complaint.empty()) complaint = listed.error().front().text;
+            if (out.why_not.empty()) out.why_not = listed.error().front().text;
             continue;
         }
-        const std::string wrapper = known.prefix.empty() ? wrapper_of(tensors, *listed) : "";
-        const std::vector<StoredTensor> own = own_tensors(tensors, wrapper, beside);
-        const Compared compared = compare(own, *listed);
-        if (compared.stored == compared.built) {
-            if (!taken)
-                taken = i;
-            else
-                equal.push_back(variant.base);
-            if (*taken == i) out.stored = io::by_type(own);
-        } else if (complaint.empty()) {
-            complaint = "its headers hold " + std::to_string(compared.stored) + " parameters, and " + out.class_name +
-                        " as " + variant.base +
-                        (variant.changed.empty() ? "" : ", but for " + joined(variant.changed)) + ", has " +
-                        std::to_string(compared.built) + (compared.first.empty() ? "" : ": " + compared.first);
+        const Held own = held(tensors, beside, *listed, known.prefix.empty());
+        if (!own.compared.agrees()) {
+            if (out.why_not.empty())
+                out.why_not = "its headers hold " + std::to_string(own.compared.stored) + " parameters, and " +
+                              told(out.class_name, variant) + " has " + std::to_string(own.compared.built) +
+                              (own.compared.first.empty() ? "" : ": " + own.compared.first);
+        } else if (taken) {
+            equals.push_back(i);
+        } else {
+            taken = i;
+            out.stored = io::by_type(own.tensors);
         }
     }
-    if (!taken) {
-        out.why_not = complaint;
-        return;
-    }
+    if (!taken) return;
+    out.why_not.clear();
     take(known.variants[*taken], out);
-    if (!equal.empty())
-        out.notes.push_back(
-            note(out.path, Problem::unknown_model, "as well as " + joined(equal) + ": the nets are equal"));
+    tell_equals(known, *taken, equals, out);
 }
 
 }  // namespace

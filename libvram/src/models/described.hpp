@@ -38,8 +38,9 @@ struct Described {
 /// that the family builds with this config, or if there are no weights. Nothing is guessed: where counts differ,
 /// `why_not` names the first parameter that does, and weights that a library has quantised are not modelled.
 ///
-/// Of several profiles whose nets are equal the first by id counts, and a note names the others.
-/// Errors: those of read_saved_model and variants_of.
+/// Of several profiles that are as near and hold as many parameters the first by id counts; a note names those whose
+/// nets are equal, a warning those whose config differs in what the headers do not show. Errors: those of
+/// read_saved_model and variants_of.
 [[nodiscard]] expected<Described> describe(const std::filesystem::path& path, profile::Wanted wanted,
                                            const profile::Catalogue& catalogue);
 

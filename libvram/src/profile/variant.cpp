@@ -131,12 +131,14 @@ class ConfigReader {
   private:
     void read_map(const io::Node& map, const std::string& path, const std::string& prefix, Diagnostics& complaints) {
         for (const io::Member& member : *map.map())
-            if (const std::string& key = member.key; !is_marker(key) && !is_nested(key))
+            if (const std::string& key = member.key; !is_marker(key, path) && !is_nested(key))
                 read_member(member, path + key, prefix + key, complaints);
     }
 
-    [[nodiscard]] static bool is_marker(std::string_view key) {
-        return key.starts_with('_') || key == "architectures" || key == "transformers_version";
+    /// What says whose config it is. Where maps nest, the type of each part counts and not that of the whole.
+    [[nodiscard]] bool is_marker(std::string_view key, const std::string& path) const {
+        const bool is_whole = path.empty() && facts_ != nullptr && !facts_->nested.empty();
+        return key.starts_with('_') || key == "architectures" || (key == "model_type" && is_whole);
     }
     [[nodiscard]] bool is_nested(const std::string& key) const {
         return facts_ != nullptr && facts_->nested.contains(key);
@@ -212,11 +214,20 @@ class ConfigReader {
         const std::optional<Config::Value> value = config_value(node);
         const auto* flag = std::get_if<bool>(&assumed);
         if (node.is(io::Kind::null) && (flag == nullptr || !*flag)) return;  // None is false
-        if (value == assumed) return;
+        if (value == assumed || (value && is_one_word(*value, assumed))) return;
         if (value && std::holds_alternative<double>(assumed) && node.integer() != nullptr &&
             static_cast<double>(*node.integer()) == std::get<double>(assumed))
             return;
         complain(Problem::unsupported, node.spelled() + " is not modelled; " + spelled(assumed) + " is");
+    }
+
+    /// [A, A, A, A] for [A]: a class has as many of one kind as it has blocks.
+    static bool is_one_word(const Config::Value& value, const Config::Value& assumed) {
+        const auto* words = std::get_if<std::vector<std::string>>(&value);
+        const auto* due = std::get_if<std::vector<std::string>>(&assumed);
+        if (words == nullptr || due == nullptr || words->empty() || due->empty()) return false;
+        const auto is_it = [&](const std::string& word) { return word == due->front(); };
+        return std::all_of(words->begin(), words->end(), is_it) && std::all_of(due->begin(), due->end(), is_it);
     }
 
     /// A value is one that some family can take: of a kind, within a range, among words that profiles of the class

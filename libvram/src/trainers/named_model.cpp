@@ -62,8 +62,9 @@ class Reader {
             complain(Problem::file_not_found,
                      "there is no " + path.string() + (word.starts_with('~') ? "; write out what ~ stands for" : ""));
         } else {
+            const bool may_be_path = word.find('/') != std::string::npos;
             complain(Problem::unknown_model,
-                     "unknown model " + word + ": no profile, and nothing lies at " + path.string(),
+                     "unknown model " + word + (may_be_path ? ", and nothing lies at " + path.string() : ""),
                      catalogue_.nearest_model(word));
         }
         if (out.profile && component_ != (out.profile->kind != ModelKind::denoiser)) {
@@ -90,7 +91,7 @@ class Reader {
         NamedModel out;
         out.was_read = true;
         for (const io::StoredType& type : described->stored) out.stored.push_back({type.type, type.numel, type.bytes});
-        for (const Diagnostic& found : described->notes) note(to_text(plain(found)));
+        for (const Diagnostic& found : described->notes) note(to_text(plain(found)), found.severity);
         out.profile = described->profile;
         if (out.profile) {
             out.profile->id = out.profile->config.profile = word;
@@ -115,9 +116,9 @@ class Reader {
     void complain(Problem problem, std::string text, std::string nearest = {}) {
         job_.complain(key_, problem, std::move(text), std::move(nearest));
     }
-    void note(std::string text) {
+    void note(std::string text, Severity severity = Severity::note) {
         notes_.push_back(
-            {Severity::note, Problem::unknown_model, job_.place(key_), job_.path(key_), {}, {}, std::move(text)});
+            {severity, Problem::unknown_model, job_.place(key_), job_.path(key_), {}, {}, std::move(text)});
     }
 
     const io::Document& document_;

@@ -86,6 +86,24 @@ job::Call::Operation read_operation(io::Fields& job, const ModelProfile* profile
     return op.value_or(Operation::forward);
 }
 
+/// Weights are taken in the job's dtype, however they lie on the disk.
+void note_stored(const NamedModel& model, Dtype dtype, const io::Fields& job, std::string_view key,
+                 Diagnostics& notes) {
+    if (model.stored.empty() || model.weights_only) return;
+    const std::string& type = model.stored.front().type;
+    static constexpr io::Choice<Dtype> types[] = {{"BF16", Dtype::bf16}, {"F16", Dtype::f16}, {"F32", Dtype::f32}};
+    for (const io::Choice<Dtype>& choice : types)
+        if (choice.word == type && choice.value == dtype) return;
+    notes.push_back(
+        {Severity::note,
+         Problem::unsupported,
+         job.place(key),
+         job.path(key),
+         type,
+         {},
+         "its weights are stored as " + type + " and taken in " + std::string(to_text(dtype)) + ", as dtype says"});
+}
+
 }  // namespace
 
 expected<job::Job> resolve(const io::Document& document, const profile::Catalogue& catalogue, Diagnostics& notes) {
@@ -107,6 +125,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     if (profile != nullptr) job.model = profile->id;
     job.stored = std::move(model.stored);
     job.dtype = fields.choice("dtype", dtypes, Dtype::bf16);
+    note_stored(model, job.dtype, fields, model_key, notes);
     read_quantize(fields);
 
     const job::Call::Operation operation = read_operation(fields, profile, job.component);
