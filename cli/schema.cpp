@@ -37,6 +37,9 @@ constexpr std::string_view text = R"json({
         "counts": {"type": "object", "properties": {"parameters": {"type": "integer"}, "adapted_modules": {"type": "integer"},
                 "adapter_parameters": {"type": "integer"}, "attention_calls": {"type": "object", "properties": {"flash": {"type": "integer"},
                 "efficient": {"type": "integer"}, "cudnn": {"type": "integer"}, "math": {"type": "integer"}}}}},
+        "stored_weights": {"description": "where the model is a folder or a file: what its headers say, by type", "type": "array",
+                "items": {"type": "object", "properties": {"type": {"type": "string"}, "parameters": {"type": "integer"},
+                "bytes": {"$ref": "#/$defs/bytes"}}}},
         "weights": {"$ref": "#/$defs/bytes"}, "adapter": {"$ref": "#/$defs/bytes"}, "optimizer_state": {"$ref": "#/$defs/bytes"},
         "gradients": {"$ref": "#/$defs/bytes"}, "inputs": {"$ref": "#/$defs/bytes"}, "targets": {"$ref": "#/$defs/bytes"},
         "kept_for_backward": {"$ref": "#/$defs/bytes"},
@@ -71,7 +74,7 @@ constexpr std::string_view text = R"json({
       "properties": {
         "vramest": {"const": 1},
         "trainer": {"type": "string"},
-        "model": {"type": "string"},
+        "model": {"description": "a profile's name, or the path of a folder or a file of weights", "type": "string"},
         "component": {"type": "string"},
         "op": {"enum": ["encode", "decode", "forward"]},
         "dtype": {"enum": ["bf16", "fp16", "fp32"], "default": "bf16"},

@@ -71,6 +71,7 @@ class MultiscaleAttention {
           to_q(builder.linear("to_q", channels, channels / head_dim * head_dim, false)),
           to_k(builder.linear("to_k", channels, channels / head_dim * head_dim, false)),
           to_v(builder.linear("to_v", channels, channels / head_dim * head_dim, false)) {
+        if (channels < head_dim) throw std::logic_error("a stage has fewer channels than a head");
         const std::int64_t heads = channels / head_dim, inner = heads * head_dim;
         if (kernel > 0) to_qkv_multiscale.emplace_back(builder["to_qkv_multiscale"][0], 3 * inner, heads, kernel);
         to_out = builder.linear("to_out", inner * (kernel > 0 ? 2 : 1), channels, false);

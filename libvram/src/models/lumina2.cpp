@@ -2,6 +2,7 @@
 // The class reads each caption's length from the attention mask; here every caption is as long as the longest.
 #include <algorithm>
 #include <deque>
+#include <stdexcept>
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
@@ -193,6 +194,8 @@ class Lumina2Transformer2DModel : public Model {
         const std::int64_t time_embed_dim = std::min<std::int64_t>(dim, 1024), patch = patch_size_ * patch_size_;
         const auto inner_dim =
             static_cast<std::int64_t>(config.number("ffn_dim_multiplier", 1) * 4 * static_cast<double>(dim));
+        if (config.integer("num_attention_heads") % config.integer("num_kv_heads") != 0)
+            throw std::logic_error("num_attention_heads is no multiple of num_kv_heads");
         const LuminaSizes sizes{dim, config.integer("num_attention_heads"), config.integer("num_kv_heads"),
                                 round_up(inner_dim, config.integer("multiple_of"))};
         constexpr std::string_view block = "Lumina2TransformerBlock";

@@ -44,34 +44,45 @@ struct Known {
     [[nodiscard]] bool has_kind(std::size_t kind) const {
         return any([&](const Config::Value& value) { return value.index() == kind; });
     }
-    [[nodiscard]] bool has_word(const std::string& word) const {
-        return any([&](const Config::Value& value) {
-            if (const auto* text = std::get_if<std::string>(&value)) return *text == word;
-            const auto* texts = std::get_if<std::vector<std::string>>(&value);
-            return texts != nullptr && holds(*texts, word);
-        });
-    }
-    [[nodiscard]] std::string words() const {
-        std::set<std::string> all;
+    /// The least and the most of the numbers that are known; 1 and 1 where none is.
+    [[nodiscard]] std::pair<double, double> bounds() const {
+        std::vector<double> all;
         for (const Config::Value* value : values) {
-            if (const auto* text = std::get_if<std::string>(value)) all.insert(*text);
-            if (const auto* texts = std::get_if<std::vector<std::string>>(value))
-                all.insert(texts->begin(), texts->end());
-        }
-        std::string out;
-        for (const std::string& word : all) out += (out.empty() ? "" : ", ") + word;
-        return out;
-    }
-    [[nodiscard]] std::int64_t least() const {
-        std::int64_t least = 1;
-        for (const Config::Value* value : values) {
-            if (const auto* whole = std::get_if<std::int64_t>(value)) least = std::min(least, *whole);
+            if (const auto* whole = std::get_if<std::int64_t>(value)) all.push_back(static_cast<double>(*whole));
+            if (const auto* real = std::get_if<double>(value)) all.push_back(*real);
             if (const auto* list = std::get_if<std::vector<std::int64_t>>(value))
-                for (const std::int64_t item : *list) least = std::min(least, item);
+                for (const std::int64_t item : *list) all.push_back(static_cast<double>(item));
         }
-        return least;
+        if (all.empty()) return {1, 1};
+        const auto [least, most] = std::minmax_element(all.begin(), all.end());
+        return {*least, *most};
     }
 };
+
+/// What is chosen and not counted: words and flags, those in a list one by one; nothing of a number.
+std::vector<std::string> choices_in(const Config::Value& value) {
+    if (const auto* flag = std::get_if<bool>(&value)) return {*flag ? "true" : "false"};
+    if (const auto* text = std::get_if<std::string>(&value)) return {*text};
+    if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) return *texts;
+    return {};
+}
+/// Key → what profiles of the class choose there. Another choice is another path through a family's code.
+using Choices = std::map<std::string, std::set<std::string>, std::less<>>;
+Choices choices_of(const std::vector<const ModelProfile*>& profiles) {
+    Choices out;
+    for (const ModelProfile* profile : profiles)
+        for (const auto& [key, value] : profile->config.values)
+            for (std::string& choice : choices_in(value)) out[key].insert(std::move(choice));
+    return out;
+}
+/// The first choice of a value that no profile made, or nothing.
+std::optional<std::string> unknown_choice(const Choices& choices, std::string_view key, const Config::Value& value) {
+    const auto known = choices.find(key);
+    if (known == choices.end()) return {};
+    for (std::string& choice : choices_in(value))
+        if (!known->second.contains(choice)) return std::move(choice);
+    return {};
+}
 
 constexpr std::size_t whole_kind = Config::Value(std::int64_t{}).index();
 
@@ -96,7 +107,11 @@ class ConfigReader {
   public:
     ConfigReader(const io::Document& document, std::string class_name, const ModelClass* facts,
                  std::vector<const ModelProfile*> profiles)
-        : document_(document), class_name_(std::move(class_name)), facts_(facts), profiles_(std::move(profiles)) {}
+        : document_(document),
+          class_name_(std::move(class_name)),
+          facts_(facts),
+          profiles_(std::move(profiles)),
+          choices_(choices_of(profiles_)) {}
 
     Said read(Diagnostics& complaints, Diagnostics& notes) {
         // What stands in a nested map goes before the same key outside of it.
@@ -186,7 +201,7 @@ class ConfigReader {
             return;
         }
         if (is_null) {
-            said_[key] = std::nullopt;
+            read_null(key, may_be_unset, known, complain);
             return;
         }
         std::optional<Config::Value> value = config_value(flat(member.value));
@@ -195,6 +210,17 @@ class ConfigReader {
         } else if (check(key, *value, known, complain)) {
             said_[key] = std::move(value);
         }
+    }
+
+    /// None is what the class has where nothing is said, false for a flag, and else nothing that a family knows.
+    void read_null(const std::string& key, bool may_be_unset, const Known& known, const auto& complain) {
+        const auto lacks = [&](const ModelProfile* profile) { return !profile->config.has(key); };
+        if (may_be_unset || (facts_ == nullptr && std::any_of(profiles_.begin(), profiles_.end(), lacks)))
+            said_[key] = std::nullopt;
+        else if (known.any([](const Config::Value& value) { return value == Config::Value(false); }))
+            said_[key] = Config::Value(false);
+        else
+            complain(Problem::unsupported, "null is not modelled; " + spelled(*known.values.front()) + " is");
     }
 
     static bool is_false(const io::Node& node) { return node.boolean() != nullptr && !*node.boolean(); }
@@ -232,7 +258,7 @@ class ConfigReader {
 
     /// A value is one that some family can take: of a kind, within a range, among words that profiles of the class
     /// have.
-    static bool check(std::string_view key, Config::Value& value, const Known& known, const auto& complain) {
+    bool check(std::string_view key, Config::Value& value, const Known& known, const auto& complain) const {
         if (const auto* real = std::get_if<double>(&value))
             if (!known.has_kind(value.index()) && known.has_kind(whole_kind) && *real >= 0 &&
                 *real <= static_cast<double>(most_size) &&
@@ -244,26 +270,33 @@ class ConfigReader {
                      spelled(value) + " is not modelled; a value such as " + spelled(*known.values.front()) + " is");
             return false;
         }
-        const std::int64_t least = counts_layers(key) ? 0 : known.least();
-        const std::int64_t most = counts_layers(key) ? most_layers : most_size;
+        // Far outside of what is known a number is a mistake, and what a family makes of it nobody has looked at.
+        constexpr std::int64_t farthest = 64;
+        const auto [known_least, known_most] = known.bounds();
+        const auto lowest = static_cast<std::int64_t>(std::min(known_least, 1.0));
+        const std::int64_t least = counts_layers(key) ? 0 : lowest;
+        const std::int64_t most =
+            counts_layers(key) ? most_layers
+            : known.values.empty()
+                ? most_size
+                : std::min(most_size, farthest * static_cast<std::int64_t>(std::max(known_most, 64.0)));
         const auto in_range = [&](std::int64_t item) {
             if (item >= least && item <= most) return true;
             complain(Problem::out_of_range,
                      std::to_string(item) + " is not from " + std::to_string(least) + " to " + std::to_string(most));
             return false;
         };
-        const auto is_known_word = [&](const std::string& word) {
-            if (known.has_word(word)) return true;
-            complain(Problem::unsupported, word + " is not modelled; " + known.words() + " are");
+        if (const std::optional<std::string> choice = unknown_choice(choices_, key, value)) {
+            std::string all;
+            for (const std::string& one : choices_.find(key)->second) all += (all.empty() ? "" : ", ") + one;
+            complain(Problem::unsupported, *choice + " is not modelled; known: " + all);
             return false;
-        };
+        }
         if (const auto* whole = std::get_if<std::int64_t>(&value)) return in_range(*whole);
         if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))
             return std::all_of(list->begin(), list->end(), in_range);
-        if (const auto* word = std::get_if<std::string>(&value)) return is_known_word(*word);
-        if (const auto* words = std::get_if<std::vector<std::string>>(&value))
-            return std::all_of(words->begin(), words->end(), is_known_word);
-        if (const auto* real = std::get_if<double>(&value); real != nullptr && !(*real >= 0 && *real <= 1e9)) {
+        if (const auto* real = std::get_if<double>(&value);
+            real != nullptr && !(*real >= known_least / farthest && *real <= std::max(known_most, 1.0) * farthest)) {
             complain(Problem::out_of_range, spelled(value) + " is out of range");
             return false;
         }
@@ -274,15 +307,17 @@ class ConfigReader {
     std::string class_name_;
     const ModelClass* facts_;
     std::vector<const ModelProfile*> profiles_;
+    Choices choices_;
     Said said_;
     std::string unknown_;
 };
 
 /// A family reads lists of a length that hang together; only those of the base's are known to. One that may be empty is
 /// as long as it likes.
-bool fits(const Config& config, const Config& base, const std::set<std::string>& free_lists) {
+bool fits(const Config& config, const Config& base, const std::set<std::string>& free_lists, const Choices& choices) {
     return std::all_of(config.values.begin(), config.values.end(), [&](const auto& member) {
         const auto& [key, value] = member;
+        if (unknown_choice(choices, key, value)) return false;  // a default of the class that no profile has
         const auto found = base.values.find(key);
         if (found == base.values.end() || free_lists.contains(key) || !is_list(value)) return true;
         return is_list(found->second) && length_of(value) == length_of(found->second);
@@ -300,6 +335,7 @@ struct Overlay {
     const ModelClass* facts;  // null: what is not said is as in the base
     Said said;
     std::set<std::string> free_lists;
+    Choices choices;
 };
 
 std::optional<Variant> variant_of(const ModelProfile& base, const Overlay& overlay) {
@@ -319,7 +355,7 @@ std::optional<Variant> variant_of(const ModelProfile& base, const Overlay& overl
         else
             config.values.erase(key);
     }
-    if (!fits(config, before, overlay.free_lists)) return {};
+    if (!fits(config, before, overlay.free_lists, overlay.choices)) return {};
     std::set<std::string> keys;
     for (const Config* one : {&config, &before})
         for (const auto& [key, value] : one->values) keys.insert(key);
@@ -375,8 +411,9 @@ expected<Variants> by_config(const SavedModel& model, const Catalogue& catalogue
                              "the defaults of " + out.class_name +
                                  " are not known: what config.json leaves out is as "
                                  "in the nearest profile"});
-    out.variants = all_variants(bases, {model.path, facts, std::move(said), reader.free_lists()});
-    if (out.variants.empty()) out.why_not = "its config has lists of other lengths than any known " + out.class_name;
+    out.variants = all_variants(bases, {model.path, facts, std::move(said), reader.free_lists(), choices_of(bases)});
+    if (out.variants.empty())
+        out.why_not = "its config has lists of other lengths, or makes other choices, than any known " + out.class_name;
     return out;
 }
 
@@ -447,7 +484,7 @@ Variants by_names(const SavedModel& model, const Catalogue& catalogue) {
             out.class_name = facts.name;
             out.prefix = *prefix;
             out.variants = all_variants(profiles_of(catalogue, facts.name),
-                                        {model.path, nullptr, derived(names, *prefix, scheme), {}});
+                                        {model.path, nullptr, derived(names, *prefix, scheme), {}, {}});
         }
     if (!others.empty()) {
         out.why_not = "the names of its tensors are those of " + out.class_name + " and of " + others.front();

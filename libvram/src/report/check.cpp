@@ -22,8 +22,7 @@ struct Played {
 expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, const device::AllocatorConfig& config,
                       const profile::Catalogue& catalogue) {
     shadow::Run run(kernels);
-    expected<run::Facts> facts =
-        guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened.document);
+    expected<run::Facts> facts = guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened);
     if (!facts) return Unexpected{facts.error()};
     Unlimited unlimited = unlimited_need(run.trace, config);
     if (unlimited.usage.failure)

@@ -87,7 +87,8 @@ const io::Node& said(const io::Document& document, std::string_view key) {
     return document.root;
 }
 
-expected<run::Facts> guarded(const std::function<run::Facts()>& step, const io::Document& document) {
+expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Opened& opened) {
+    const io::Document& document = opened.document;
     const auto failed = [&](Problem problem, std::string text) {
         return Unexpected{{{Severity::error, problem, {document.file_name, 0, 0}, "", "", "", std::move(text)}}};
     };
@@ -103,6 +104,11 @@ expected<run::Facts> guarded(const std::function<run::Facts()>& step, const io::
     } catch (const shadow::TraceTooLong& too_long) {
         return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());
     } catch (const std::logic_error& bug) {
+        if (!opened.job.described.empty()) {
+            const std::string key = opened.job.component ? "component" : "model";
+            return complaint(Problem::unsupported, document, said(document, key), key,
+                             "the config of " + opened.job.model + " does not hang together: " + bug.what());
+        }
         return failed(Problem::unsupported, std::string("an error of vramest's own: ") + bug.what());
     }
 }

@@ -30,6 +30,7 @@ struct Opened {
                                     const profile::Catalogue& catalogue, Diagnostics& notes);
 
 /// Runs a step that may meet a job too large to be played, and turns what it throws into a complaint.
-[[nodiscard]] expected<run::Facts> guarded(const std::function<run::Facts()>& step, const io::Document& document);
+/// What a config asks that was read from a folder, and its own class could not do either, is that config's mistake.
+[[nodiscard]] expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Opened& opened);
 
 }  // namespace vram::report

@@ -118,7 +118,7 @@ expected<std::string> trace_json(std::string_view text, std::string file_name, c
     kernels.scratch = scratch;
     shadow::Run run(kernels);
     const expected<run::Facts> facts =
-        guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, opened->document);
+        guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, *opened);
     if (!facts) return Unexpected{facts.error()};
     return json_of(run.trace, opened->job.resolved, scratch);
 }

@@ -34,7 +34,7 @@ bool is_there(const fs::path& path) {
 
 /// A relative path counts from the folder of the file that says it.
 fs::path located(const io::Document& document, const std::string& word) {
-    return fs::path(document.file_name).parent_path() / word;
+    return (fs::path(document.file_name).parent_path() / word).lexically_normal();
 }
 
 class Reader {
@@ -85,7 +85,7 @@ class Reader {
                     complain(complaint.problem,
                              to_text(Diagnostic{
                                  complaint.severity, complaint.problem, complaint.place, {}, {}, {}, complaint.text}),
-                             complaint.nearest);
+                             as_written(complaint.nearest, path, word));
             return {};
         }
         NamedModel out;
@@ -107,6 +107,10 @@ class Reader {
         return out;
     }
 
+    /// A path below `path` as the job's file would say it.
+    static std::string as_written(const std::string& nearest, const fs::path& path, const std::string& word) {
+        return nearest.starts_with(path.string()) ? word + nearest.substr(path.string().size()) : nearest;
+    }
     /// Its text with its place, without the word "note".
     static Diagnostic plain(Diagnostic found) {
         found.severity = Severity::error;

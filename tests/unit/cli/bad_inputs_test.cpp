@@ -62,7 +62,7 @@ std::map<std::string, fs::path> cases() {
     std::map<std::string, fs::path> out;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
         const fs::path& path = entry.path();
-        if (path.extension() == ".md") continue;
+        if (path.extension() == ".md" || entry.is_directory()) continue;
         const bool is_input = path.extension() != ".args" && path.extension() != ".expect";
         const std::string name =
             path.stem().string() + (is_input && path.extension() != ".yaml" ? path.extension().string() : "");
