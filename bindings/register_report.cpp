@@ -183,6 +183,15 @@ void register_report(py::module_& m) {
         .def_readonly("peak", &Report::peak, "None where the verdict is cannot_say.")
         .def_property_readonly("counts", [](const Report& r) { return r.facts.counts; })
         .def_property_readonly("weights", [](const Report& r) { return r.facts.weights; })
+        .def_property_readonly(
+            "stored_weights",
+            [](const Report& r) {
+                py::list list;
+                for (const job::StoredWeights& stored : r.stored)
+                    list.append(py::make_tuple(stored.type, stored.parameters, stored.bytes));
+                return list;
+            },
+            "(type, parameters, bytes) of what the model's files hold, where it is a folder or a file.")
         .def_property_readonly("adapter", [](const Report& r) { return r.facts.adapter; })
         .def_property_readonly("optimizer_state", [](const Report& r) { return r.facts.optimizer_state; })
         .def_property_readonly("gradients", [](const Report& r) { return r.facts.gradients; })

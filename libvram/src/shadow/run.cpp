@@ -63,10 +63,8 @@ Aside::~Aside() {
 
 void Run::push(Event event) {
     if (closing_) return;
-    // A free or a mark may come from a destructor, while another exception is on its way: only what is made can be too
-    // much, and no more is freed than was made.
-    const bool makes = event.kind == EventKind::alloc || event.kind == EventKind::scratch;
-    if (makes && trace.events.size() >= event_limit)
+    // The mark of a scope's end comes from a destructor, maybe while this very exception is on its way.
+    if (event.kind != EventKind::mark && trace.events.size() >= event_limit)
         throw TraceTooLong("the job needs more events than a run may hold");
     trace.events.push_back(event);
 }

@@ -154,6 +154,19 @@ TEST_CASE("help, version and lists") {
     }
 }
 
+TEST_CASE("models PATH says what a folder or a file is") {
+    const std::string folder = std::string(VRAM_SOURCE_DIR) + "/tests/bad_inputs/models/";
+    const Said unknown = say({"models", folder + "no_class"});
+    CHECK(unknown.code == 2);
+    CHECK(unknown.out.starts_with("no known class  "));
+    CHECK(unknown.out.find("BF16 8 B") != std::string::npos);
+    CHECK(unknown.err.find("names no class") != std::string::npos);
+    const nlohmann::json told = nlohmann::json::parse(say({"models", folder + "no_class", "--json"}).out);
+    CHECK(told.at("stored_weights") == nlohmann::json::parse(R"([{"type": "BF16", "parameters": 4, "bytes": 8}])"));
+    CHECK(say({"models", folder + "cut.safetensors"}).code == 2);
+    CHECK(say({"models", folder + "absent"}).err.find("there is no such file") != std::string::npos);
+}
+
 TEST_CASE("the schema has a place for every key of a report") {
     const nlohmann::json schema = nlohmann::json::parse(say({"schema"}).out);
     const JobFile job("train: {method: lora, rank: 4, gradient_checkpointing: true}\n");
