@@ -8,6 +8,7 @@
 #include "vram/io/fields.hpp"
 #include "vram/io/image_header.hpp"
 #include "vram/io/path.hpp"
+#include "vram/io/tensor_file.hpp"
 
 namespace vram::fuzz {
 
@@ -108,6 +109,26 @@ void ask_everything(const Document& document) {
     for (const Diagnostic& complaint : complaints) static_cast<void>(to_text(complaint));
 }
 
+/// A header that is accepted announces no more than the file holds, and sums that fit.
+std::string check_tensors(std::string_view input) {
+    const expected<TensorFile> file = tensor_file_of(input, "fuzz");
+    if (!file) {
+        const Diagnostic& first = file.error().front();
+        return first.text.empty() || first.place.file != "fuzz" ? "a complaint about tensors without its fields" : "";
+    }
+    Bytes all = 0;
+    for (const StoredTensor& tensor : file->tensors) {
+        if (tensor.bytes < 0 || tensor.numel < 0) return "a tensor of less than nothing";
+        all += tensor.bytes;
+    }
+    // The data of GGUF's tensors may overlap; that of safetensors is the rest of the file.
+    if (file->format == TensorFormat::safetensors && all > static_cast<Bytes>(input.size()))
+        return "more tensors than the file holds";
+    Bytes again = 0;
+    for (const StoredType& type : by_type(file->tensors)) again += type.bytes;
+    return all == again ? "" : "sums by type that do not add up";
+}
+
 std::string check_document(std::string_view input, Format format) {
     const expected<Document> document = read(input, "fuzz", format);
     if (!document) {
@@ -143,6 +164,8 @@ std::string check_one(std::string_view input) {
     } else if (!find(document.root, input.substr(0, sign))) {
         return "a --set that is not found again";
     }
+
+    if (std::string law = check_tensors(input); !law.empty()) return law;
 
     const expected<ImageSize> size = image_size_of(input, "fuzz");
     if (size && (size->width <= 0 || size->height <= 0)) return "an image without a size";

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "unit/io/image_bytes.hpp"
+#include "unit/io/tensor_bytes.hpp"
 
 namespace vram::fuzz {
 
@@ -31,6 +32,11 @@ inline std::vector<std::string> seeds() {
         webp(vp8(640, 480)),
         webp(vp8l(640, 480)),
         webp(vp8x(640, 480, 8) + vp8(640, 480) + riff_chunk("EXIF", tiff(8))),
+        safetensors({{"a.weight", {4, 3}, "BF16"}, {"b", {}, "F32", 4}}, R"({"format":"pt"})"),
+        gguf(2, 2,
+             gguf_key("general.architecture", "flux") + gguf_text("t") + little64(9, 4) + little64(8, 4) + little64(1) +
+                 gguf_text("x") + gguf_tensor("w", {256, 2}, 12, 0) + gguf_tensor("b", {4}, 0, 288),
+             304),
     };
 }
 
@@ -96,6 +102,12 @@ inline const std::vector<std::string>& tokens() {
         std::string(1, '\0'),
         std::string(4, '\xFF'),
         "Exif",
+        "GGUF",
+        "\"shape\":[",
+        "\"data_offsets\":[0,",
+        "F8_E4M3",
+        vram::io::little64(1ULL << 62U),
+        vram::io::little64(8, 4),
         "eXIf",
         "\xFF\xE1",
         "\xFF\xC0",

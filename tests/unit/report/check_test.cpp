@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "unit/models/saved.hpp"
+
 using namespace vram;
 using namespace vram::report;
 
@@ -144,4 +146,73 @@ TEST_CASE("the event list has a row for each event") {
     CHECK(live == 0);  // everything dies with the run
     CHECK(marks > 0);
     CHECK(marks % 2 == 0);
+}
+
+TEST_CASE("a folder of a known model is answered as the model itself") {
+    const io::TemporaryFolder folder;
+    const profile::ModelProfile& flux = catalogue().model_of("flux1_dev");
+    std::filesystem::create_directory(folder.path("my"));
+    folder.write("my/config.json", models::config_of(flux).dump());
+    models::write_weights(folder, "my/model.safetensors", *models::parameters_of(flux));
+    const auto with_model = [&](const std::string& model) {
+        std::string text(small_job);
+        text.replace(text.find("flux1_dev"), 9, model);
+        return check(text, folder.path("job.yaml"), on("h200"), catalogue());
+    };
+    const Report known = with_model("flux1_dev");
+    for (const std::string model : {"my", "./my", "my/", "my/model.safetensors"}) {
+        CAPTURE(model);
+        const Report read = with_model(model);
+        REQUIRE(read.peak);
+        CHECK(read.peak == known.peak);
+        CHECK(read.facts == known.facts);
+        CHECK(read.breakdown == known.breakdown);
+        CHECK(read.job.model == model);
+        CHECK(read.stored == std::vector<job::StoredWeights>{{"BF16", 11901408320, 2 * 11901408320}});
+    }
+    CHECK(known.stored.empty());
+}
+
+TEST_CASE("a name of a profile goes before a folder of the same name, and a note says so") {
+    const io::TemporaryFolder folder;
+    std::filesystem::create_directory(folder.path("flux1_dev"));
+    const Report report = check(small_job, folder.path("job.yaml"), on("h200"), catalogue());
+    CHECK(report.peak);
+    REQUIRE(report.diagnostics.size() == 1);
+    CHECK(report.diagnostics[0].severity == Severity::note);
+    CHECK(report.diagnostics[0].place.line == 3);
+    CHECK(report.diagnostics[0].text.find("./flux1_dev") != std::string::npos);
+}
+
+TEST_CASE("weights in another type are taken in the job's") {
+    const io::TemporaryFolder folder;
+    const profile::ModelProfile& flux = catalogue().model_of("flux1_dev");
+    models::write_weights(folder, "flux.safetensors", *models::parameters_of(flux), "", "F8_E4M3", 1);
+    std::string text(small_job);
+    text.replace(text.find("flux1_dev"), 9, "flux.safetensors");
+    const Report report = check(text, folder.path("job.yaml"), on("h200"), catalogue());
+    REQUIRE(report.peak);
+    CHECK(report.facts.weights > 2 * 11901408320);
+    CHECK(report.stored[0].bytes == 11901408320);
+    bool is_told = false;
+    for (const Diagnostic& note : report.diagnostics)
+        is_told = is_told || note.text.find("stored as F8_E4M3 and taken in bf16") != std::string::npos;
+    CHECK(is_told);
+}
+
+TEST_CASE("of a model that is not known the weights are told") {
+    const io::TemporaryFolder folder;
+    models::write_weights(folder, "x.safetensors", {{"a", {1024, 1024, 512}, false}});
+    const Report report =
+        check("vramest: 1\ntrainer: torch\nmodel: x.safetensors\n", folder.path("job.yaml"), {}, catalogue());
+    CHECK(report.verdict == Verdict::cannot_say);
+    CHECK(exit_code(report) == 2);
+    CHECK_FALSE(report.peak);
+    CHECK(report.facts.weights == GiB);
+    CHECK(report.facts.counts.parameters == 1024 * 1024 * 512);
+    CHECK(report.diagnostics.front().problem == Problem::unsupported);
+    CHECK(report.diagnostics.front().place.line == 3);
+    CHECK(to_text(report).find("  BF16                                     1.00\n") != std::string::npos);
+    const nlohmann::json told = nlohmann::json::parse(to_json(report));
+    CHECK(told.at("stored_weights").at(0).at("bytes") == GiB);
 }

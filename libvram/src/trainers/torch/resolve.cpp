@@ -123,9 +123,9 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     NamedModel model = read_model(document, fields, model_key, job.component, catalogue, notes);
     const ModelProfile* profile = model.profile ? &*model.profile : nullptr;
     if (profile != nullptr) job.model = profile->id;
-    job.stored = std::move(model.stored);
     job.dtype = fields.choice("dtype", dtypes, Dtype::bf16);
     note_stored(model, job.dtype, fields, model_key, notes);
+    job.stored = std::move(model.stored);
     read_quantize(fields);
 
     const job::Call::Operation operation = read_operation(fields, profile, job.component);
