@@ -62,7 +62,7 @@ class ConfigReader {
           class_name_(std::move(class_name)),
           facts_(facts),
           profiles_(std::move(profiles)),
-          choices_(choices_of(profiles_)) {}
+          choices_(choices_of(profiles_, facts)) {}
 
     Said read(Diagnostics& complaints, Diagnostics& notes) {
         // What stands in a nested map goes before the same key outside of it.
@@ -265,11 +265,18 @@ class ConfigReader {
 
 }  // namespace
 
-Choices choices_of(const std::vector<const ModelProfile*>& profiles) {
+Choices choices_of(const std::vector<const ModelProfile*>& profiles, const ModelClass* facts) {
     Choices out;
     for (const ModelProfile* profile : profiles)
         for (const auto& [key, value] : profile->config.values)
             for (std::string& choice : choices_in(value)) out[key].insert(std::move(choice));
+    if (facts == nullptr) return out;
+    for (auto& [key, choices] : out) {
+        const auto fallback = facts->defaults.find(key);
+        const auto lacks = [&key = key](const ModelProfile* profile) { return !profile->config.has(key); };
+        if (fallback != facts->defaults.end() && std::any_of(profiles.begin(), profiles.end(), lacks))
+            for (std::string& choice : choices_in(fallback->second)) choices.insert(std::move(choice));
+    }
     return out;
 }
 

@@ -19,10 +19,11 @@ using Said = std::map<std::string, std::optional<Config::Value>, std::less<>>;
 /// How many blocks of a kind, and how large any other number, a file may ask for.
 inline constexpr std::int64_t most_layers = 1024, most_size = std::int64_t{1} << 24;
 
-/// Key → the words and flags that profiles of a class choose there, those in lists one by one. Another choice is
-/// another path through a family's code, which nobody has held against PyTorch.
+/// Key → the words and flags that profiles of a class choose there, those in lists one by one, and where one of them
+/// says nothing the default of the class. Another choice is another path through a family's code, which nobody has held
+/// against PyTorch.
 using Choices = std::map<std::string, std::set<std::string>, std::less<>>;
-[[nodiscard]] Choices choices_of(const std::vector<const ModelProfile*>& profiles);
+[[nodiscard]] Choices choices_of(const std::vector<const ModelProfile*>& profiles, const ModelClass* facts);
 /// The first choice of a value that no profile made, or nothing.
 [[nodiscard]] std::optional<std::string> unknown_choice(const Choices& choices, std::string_view key,
                                                         const Config::Value& value);

@@ -122,8 +122,8 @@ expected<Variants> by_config(const SavedModel& model, const Catalogue& catalogue
                              "the defaults of " + out.class_name +
                                  " are not known: what config.json leaves out is as "
                                  "in the nearest profile"});
-    out.variants =
-        all_variants(bases, {model.path, facts, std::move(read.said), std::move(read.free_lists), choices_of(bases)});
+    out.variants = all_variants(
+        bases, {model.path, facts, std::move(read.said), std::move(read.free_lists), choices_of(bases, facts)});
     if (out.variants.empty())
         out.why_not = "its config has lists of other lengths, or makes other choices, than any known " + out.class_name;
     return out;

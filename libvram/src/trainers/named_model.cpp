@@ -27,14 +27,21 @@ bool is_path(std::string_view word) {
            word.find('\\') != std::string_view::npos || ends_like_a_file(word);
 }
 
-bool is_there(const fs::path& path) {
-    std::error_code error;
-    return path.native().find(fs::path::value_type{}) == fs::path::string_type::npos && fs::exists(path, error);
-}
-
 /// A relative path counts from the folder of the file that says it.
 fs::path located(const io::Document& document, const std::string& word) {
     return (fs::path(document.file_name).parent_path() / word).lexically_normal();
+}
+
+/// A path below `path` as the config would say it.
+std::string as_written(const std::string& nearest, const fs::path& path, const std::string& word) {
+    return nearest.starts_with(path.string()) ? word + nearest.substr(path.string().size()) : nearest;
+}
+
+/// Its text with its place, without how severe it is and what is nearest.
+std::string bare_text(Diagnostic found) {
+    found.severity = Severity::error;
+    found.nearest.clear();
+    return to_text(found);
 }
 
 class Reader {
@@ -77,52 +84,19 @@ class Reader {
 
   private:
     NamedModel describe(const fs::path& path, const std::string& word) {
-        const profile::Wanted wanted = component_ ? profile::Wanted::component : profile::Wanted::denoiser;
-        const expected<models::Described> described = models::describe(path, wanted, catalogue_);
-        if (!described) {
-            for (const Diagnostic& complaint : described.error())
-                if (complaint.severity == Severity::error)
-                    complain(complaint.problem,
-                             to_text(Diagnostic{
-                                 complaint.severity, complaint.problem, complaint.place, {}, {}, {}, complaint.text}),
-                             as_written(complaint.nearest, path, word));
-            return {};
-        }
-        NamedModel out;
-        out.was_read = true;
-        for (const io::StoredType& type : described->stored) out.stored.push_back({type.type, type.numel, type.bytes});
-        for (const Diagnostic& found : described->notes) note(to_text(plain(found)), found.severity);
-        out.profile = described->profile;
-        if (out.profile) {
-            out.profile->id = out.profile->config.profile = word;
-        } else {
-            out.weights_only = job::WeightsOnly{{Severity::error,
-                                                 Problem::unsupported,
-                                                 job_.place(key_),
-                                                 job_.path(key_),
-                                                 word,
-                                                 {},
-                                                 word + ": " + described->why_not}};
-        }
+        const Diagnostic said{Severity::error, Problem::unsupported, job_.place(key_), job_.path(key_), word, {}, {}};
+        Diagnostics complaints;
+        NamedModel out = describe_model(path, component_, said, catalogue_, complaints, notes_);
+        for (const Diagnostic& complaint : complaints) complain(complaint.problem, complaint.text, complaint.nearest);
         return out;
     }
 
-    /// A path below `path` as the job's file would say it.
-    static std::string as_written(const std::string& nearest, const fs::path& path, const std::string& word) {
-        return nearest.starts_with(path.string()) ? word + nearest.substr(path.string().size()) : nearest;
-    }
-    /// Its text with its place, without the word "note".
-    static Diagnostic plain(Diagnostic found) {
-        found.severity = Severity::error;
-        found.nearest.clear();
-        return found;
-    }
     void complain(Problem problem, std::string text, std::string nearest = {}) {
         job_.complain(key_, problem, std::move(text), std::move(nearest));
     }
-    void note(std::string text, Severity severity = Severity::note) {
+    void note(std::string text) {
         notes_.push_back(
-            {severity, Problem::unknown_model, job_.place(key_), job_.path(key_), {}, {}, std::move(text)});
+            {Severity::note, Problem::unknown_model, job_.place(key_), job_.path(key_), {}, {}, std::move(text)});
     }
 
     const io::Document& document_;
@@ -134,6 +108,38 @@ class Reader {
 };
 
 }  // namespace
+
+bool is_there(const fs::path& path) {
+    std::error_code error;
+    return path.native().find(fs::path::value_type{}) == fs::path::string_type::npos && fs::exists(path, error);
+}
+
+NamedModel describe_model(const fs::path& path, bool component, const Diagnostic& said,
+                          const profile::Catalogue& catalogue, Diagnostics& complaints, Diagnostics& notes) {
+    const auto tell = [&](Diagnostics& to, const Diagnostic& found, Severity severity, Problem problem) {
+        to.push_back({severity, problem, said.place, said.key, said.found, as_written(found.nearest, path, said.found),
+                      bare_text(found)});
+    };
+    const profile::Wanted wanted = component ? profile::Wanted::component : profile::Wanted::denoiser;
+    expected<models::Described> described = models::describe(path, wanted, catalogue);
+    if (!described) {
+        for (const Diagnostic& complaint : described.error())
+            if (complaint.severity == Severity::error) tell(complaints, complaint, Severity::error, complaint.problem);
+        return {};
+    }
+    NamedModel out;
+    out.was_read = true;
+    for (const io::StoredType& type : described->stored) out.stored.push_back({type.type, type.numel, type.bytes});
+    for (const Diagnostic& found : described->notes) tell(notes, found, found.severity, Problem::unknown_model);
+    out.profile = std::move(described->profile);
+    if (out.profile) {
+        out.profile->id = out.profile->config.profile = said.found;
+    } else {
+        out.weights_only = job::WeightsOnly{said};
+        out.weights_only->why.text = said.found + ": " + described->why_not;
+    }
+    return out;
+}
 
 NamedModel read_model(const io::Document& document, io::Fields& job, std::string_view key, bool component,
                       const profile::Catalogue& catalogue, Diagnostics& notes) {

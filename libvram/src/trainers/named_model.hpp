@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,15 @@ struct NamedModel {
     std::vector<job::StoredWeights> stored;
     std::optional<job::WeightsOnly> weights_only;  // the path is understood, and what lies there is none that is known
 };
+
+/// Is there a file or a folder?
+[[nodiscard]] bool is_there(const std::filesystem::path& path);
+
+/// What lies at a path that a config names as `said.found`, at `said.place` under `said.key`. Complaints and notes
+/// stand there too; the places within the model's own files are in their texts.
+[[nodiscard]] NamedModel describe_model(const std::filesystem::path& path, bool component, const Diagnostic& said,
+                                        const profile::Catalogue& catalogue, Diagnostics& complaints,
+                                        Diagnostics& notes);
 
 /// Reads the value of `key`: the id or another name of a profile, or the path of a folder or a file of weights, from
 /// the folder of the job's file on. A name that is known goes before a path of the same spelling (a note then).

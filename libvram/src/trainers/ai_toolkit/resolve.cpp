@@ -13,6 +13,7 @@
 #include "trainers/ai_toolkit/overrides.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
 #include "trainers/job_text.hpp"
+#include "trainers/named_model.hpp"
 #include "trainers/trainer.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/path.hpp"
@@ -45,8 +46,30 @@ SaidAt said_at(const io::Document& document, const std::string& path) {
     return {node != nullptr ? document.place_of(*node) : Place{document.file_name, 0, 0}, std::move(key)};
 }
 
-/// Which model of the architecture it is. The trainer reads the config beside the weights; here the name has to say it:
-/// a repository that is known, or what a path holds. Empty, after a complaint: it says nothing.
+/// The model of a folder or file, which the trainer looks for before it asks the hub. Its path counts from where the
+/// trainer is started, as that of datasets does.
+void read_local(const io::Document& document, const Config& config, const Architecture& architecture,
+                const profile::Catalogue& catalogue, job::Job& job, Diagnostics& complaints, Diagnostics& notes) {
+    const std::string& name = config.model.name_or_path;
+    auto [place, key] = said_at(document, "model.name_or_path");
+    const Diagnostic said{Severity::error, Problem::unsupported, std::move(place), std::move(key), name, {}, {}};
+    NamedModel found = describe_model(name, false, said, catalogue, complaints, notes);
+    if (found.weights_only) complaints.push_back(found.weights_only->why);
+    if (!found.profile) return;
+    if (!architecture.plays(*found.profile)) {
+        complaints.push_back(said);
+        complaints.back().text = name + " is not played as " + std::string(architecture.title) + ": " +
+                                 std::string(architecture.models) + " are";
+        return;
+    }
+    job.model = found.profile->id;
+    job.stored = std::move(found.stored);
+    job.described.push_back(*std::move(found.profile));
+}
+
+/// Which model of the architecture it is. The trainer reads the config beside the weights; where nothing lies on the
+/// disk the name has to say it: a repository that is known, or what a path holds. Empty, after a complaint: it says
+/// nothing.
 std::string model_of(const io::Document& document, const Config& config, const Architecture& architecture,
                      const profile::Catalogue& catalogue, Diagnostics& complaints, Diagnostics& notes) {
     const std::string& name = config.model.name_or_path;
@@ -218,8 +241,12 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job::Job job;
     job.trainer = "ai-toolkit";
     job.model = overrides.model;
-    if (job.model.empty() && !is_job)
-        job.model = model_of(document, config, architecture, catalogue, complaints, notes);
+    if (job.model.empty() && !is_job) {
+        if (is_there(config.model.name_or_path))
+            read_local(document, config, architecture, catalogue, job, complaints, notes);
+        else
+            job.model = model_of(document, config, architecture, catalogue, complaints, notes);
+    }
     job.dtype = config.train.dtype;
     if (config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
     job::Training training = training_of(config);

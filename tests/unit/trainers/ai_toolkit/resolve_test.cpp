@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "unit/models/saved.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/path.hpp"
 #include "vram/profile/catalogue.hpp"
@@ -298,6 +299,34 @@ TEST_CASE("ai-toolkit: a job file may ask for its loop") {
         CHECK(out.job.error().front().key == c.key);
         CHECK(out.job.error().front().place.line > 0);
     }
+}
+
+TEST_CASE("ai-toolkit: a model that lies on the disk is read, whatever its name") {
+    const io::TemporaryFolder folder;
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
+    nlohmann::ordered_json config = models::config_of(catalogue.model_of("flux1_dev"));
+    std::filesystem::create_directory(folder.path("dev"));
+    const auto resolved = [&] {
+        folder.write("dev/config.json", config.dump());
+        return resolve(
+            replaced(text, "name_or_path: black-forest-labs/FLUX.1-dev", "name_or_path: '" + folder.path("dev") + "'"));
+    };
+    config["num_layers"] = 4;
+    const Resolved pruned = resolved();
+    REQUIRE(pruned.job);
+    CHECK(pruned.job->model == folder.path("dev"));
+    REQUIRE(pruned.job->described.size() == 1);
+    CHECK(pruned.job->described[0].config.integer("num_layers") == 4);
+    config["in_channels"] = 384;
+    CHECK(resolved().job.error().front().problem == Problem::unsupported);  // FLUX.1 Fill has another loop
+    config["_class_name"] = "Magic";
+    CHECK(resolved().job.error().front().problem == Problem::unsupported);
+    config["_class_name"] = "FluxTransformer2DModel";
+    config["num_layers"] = "four";
+    const Resolved broken = resolved();
+    CHECK(broken.job.error().front().problem == Problem::wrong_type);
+    CHECK(broken.job.error().front().place.file == "job.yaml");
+    CHECK(broken.job.error().front().text.find("config.json:1:") != std::string::npos);
 }
 
 TEST_CASE("ai-toolkit: which FLUX it is, its name says") {
