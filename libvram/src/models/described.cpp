@@ -44,12 +44,12 @@ std::string quantised_by(const std::vector<StoredTensor>& tensors) {
     return {};
 }
 
-/// Is it one of those that files may have and the class does not load? "lm_head." begins a name, "position_ids" ends
+/// Is it one of those that files may have and the class does not load? "lm_head." begins a name, ".position_ids" ends
 /// it.
 bool is_beside(std::string_view name, const std::vector<std::string>& beside) {
     return std::any_of(beside.begin(), beside.end(), [&](const std::string& part) {
-        if (part.ends_with('.')) return name.starts_with(part);
-        return name == part || name.ends_with("." + part);
+        return name == part || (part.ends_with('.') && name.starts_with(part)) ||
+               (part.starts_with('.') && name.ends_with(part));
     });
 }
 
@@ -161,7 +161,8 @@ std::string told(const std::string& class_name, const Variant& variant) {
 
 void take(const Variant& variant, Described& out) {
     out.profile = variant.profile;
-    out.notes.push_back(note(out.path, Problem::unknown_model, told(out.class_name, variant)));
+    const std::string sizes = variant.changed.empty() ? "" : "; the sizes that it takes are those of " + variant.base;
+    out.notes.push_back(note(out.path, Problem::unknown_model, told(out.class_name, variant) + sizes));
 }
 
 /// What a person should know of the variant that was taken, where others are as near and hold as many parameters.

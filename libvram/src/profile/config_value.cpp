@@ -44,9 +44,4 @@ std::string spelled(const Config::Value& value) {
     return std::visit([](const auto& typed) { return text_of(typed); }, value);
 }
 
-std::string_view stem_of(std::string_view file_name) {
-    file_name.remove_prefix(file_name.find_last_of('/') + 1);  // npos + 1 is 0
-    return file_name.substr(0, file_name.rfind('.'));
-}
-
 }  // namespace vram::profile

@@ -14,7 +14,4 @@ namespace vram::profile {
 /// As a person writes it: "19", "[16, 56, 56]", "true".
 [[nodiscard]] std::string spelled(const Config::Value& value);
 
-/// The name of a file without its folder and extension.
-[[nodiscard]] std::string_view stem_of(std::string_view file_name);
-
 }  // namespace vram::profile

@@ -1,6 +1,7 @@
 #include "vram/profile/model_class.hpp"
 
 #include "profile/config_value.hpp"
+#include "profile/profile_file.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/fields.hpp"
 
@@ -57,12 +58,11 @@ NamingScheme read_scheme(io::Fields fields) {
 
 expected<ModelClass> read_model_class(std::string_view text, std::string file_name) {
     const std::string stem(stem_of(file_name));
-    expected<io::Document> document = io::read(text, std::move(file_name), io::Format::yaml);
-    if (!document) return Unexpected{document.error()};
-    Diagnostics complaints = document->complaints;
-    for (Diagnostic& doubled : complaints) doubled.severity = Severity::error;
+    expected<ProfileFile> file = read_profile_file(text, std::move(file_name));
+    if (!file) return Unexpected{file.error()};
+    Diagnostics& complaints = file->complaints;
 
-    io::Fields fields(*document, complaints);
+    io::Fields fields(file->document, complaints);
     ModelClass out;
     (void)fields.integer("schema", {1, 1}, io::required);
     out.name = fields.text("name", io::required);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "profile/config_value.hpp"
+#include "profile/profile_file.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/fields.hpp"
 
@@ -66,12 +67,11 @@ std::string_view to_text(ModelKind kind) {
 
 expected<ModelProfile> read_model_profile(std::string_view text, std::string file_name) {
     const std::string stem(stem_of(file_name));
-    expected<io::Document> document = io::read(text, std::move(file_name), io::Format::yaml);
-    if (!document) return Unexpected{document.error()};
-    Diagnostics complaints = document->complaints;
-    for (Diagnostic& doubled : complaints) doubled.severity = Severity::error;
+    expected<ProfileFile> file = read_profile_file(text, std::move(file_name));
+    if (!file) return Unexpected{file.error()};
+    Diagnostics& complaints = file->complaints;
 
-    io::Fields fields(*document, complaints);
+    io::Fields fields(file->document, complaints);
     ModelProfile profile;
     (void)fields.integer("schema", {1, 1}, io::required);
     profile.id = fields.text("id", io::required);

@@ -38,7 +38,8 @@ struct NamingScheme {
 ///     without_effect: [eps]                  # no tensor's size or life hangs on it
 ///     also: [Qwen3ForCausalLM]               # classes of which this is the body
 ///     nested: {text_config: '', vision_config: vision_}  # maps whose keys count as the config's, behind a prefix
-///     beside: [lm_head., position_ids]       # tensors that files may have and the class does not load
+///     beside: [lm_head., .position_ids, norm_final.weight]  # tensors that files may have and the class does not load:
+///                                            # names that begin or end so, or are so
 ///     named:                                 # NamingScheme
 ///       - {recognised_by: [a.0.b], without: [c], layers: {num_layers: a.}, sizes: {in_channels: [d.weight, 1]},
 ///          present: {guidance_embeds: e.weight}}
