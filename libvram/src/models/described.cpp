@@ -14,6 +14,8 @@ using io::StoredTensor;
 using profile::Variant;
 using profile::Variants;
 
+constexpr std::size_t most_parameters = 50'000;  // tensors; the largest model that is known has about 4000
+
 /// What libraries leave in a file beside or instead of a weight that they quantised.
 struct Mark {
     std::string_view name_end, library;
@@ -230,6 +232,7 @@ expected<std::vector<ListedParameter>> parameters_of(const profile::ModelProfile
         std::vector<ListedParameter> listed;
         weights.on_birth = [&](const std::string& name, const shadow::Parameter& parameter) {
             const shadow::Dims& sizes = parameter.value.sizes();
+            if (listed.size() >= most_parameters) throw std::length_error("it has too many parameters");
             listed.push_back({name, {sizes.begin(), sizes.end()}, parameter.buffer});
         };
         static_cast<void>(build(weights, profile));
