@@ -8,6 +8,7 @@
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/sampling.hpp"
 #include "trainers/ai_toolkit/training.hpp"
+#include "trainers/named_model.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -27,7 +28,7 @@ class Process {
           training_(std::get<job::Training>(job.work)),
           run_(run),
           facts_(facts),
-          made_(architecture_of(catalogue.model_of(job.model))->make(job, catalogue, run)),
+          made_(architecture_of(profile_of(job, catalogue, job.model))->make(job, catalogue, run)),
           pipeline_(*made_),
           loop_(pipeline_, resident_, facts) {
         pipeline_.transformer.model->gradient_checkpointing = training_.gradient_checkpointing;
