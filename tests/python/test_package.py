@@ -20,7 +20,8 @@ def test_all_is_honest() -> None:
     assert len(set(vramest.__all__)) == len(vramest.__all__)
     for name in vramest.__all__:
         assert hasattr(vramest, name), name
-    leaked = {name for name in vars(vramest) if not name.startswith("_")} - set(vramest.__all__)
+    told = {"accuracy"}  # a package inside, there once something imported it
+    leaked = {name for name in vars(vramest) if not name.startswith("_")} - set(vramest.__all__) - told
     assert leaked == set()
 
 

@@ -1,0 +1,96 @@
+"""The data files beside the code, and vramest's own names: what the words of a row mean."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import vramest
+
+_HERE = Path(__file__).resolve().parent
+
+
+def _data(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((_HERE / name).read_text(encoding="utf-8"))
+    return {key: value for key, value in found.items() if key != "about"}
+
+
+@dataclass(frozen=True)
+class Script:
+    """How a trainer of the reports is asked about: `plays` is ai-toolkit, loop, pipeline or vae."""
+
+    plays: str
+    autocast: bool
+    fp32_adapter_with: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    text_encoders: tuple[tuple[str, int], ...]
+    vae: str
+    guidance: str | None  # None: only its VAE is known here
+
+
+class Words:
+    """Reads the data files once; everything it answers is a name that vramest knows, or None."""
+
+    def __init__(self) -> None:
+        self._words = _data("words.json")
+        self._pipelines = _data("pipelines.json")
+        self.explanations: dict[str, str] = _data("explanations.json")
+        self._models = {name.lower(): model for model in vramest.models() for name in (model.id, *model.aliases)}
+        self._cards = {name.lower(): card.id for card in vramest.gpus() for name in (card.id, *card.aliases)}
+
+    def model(self, word: str) -> str | None:
+        found = self._models.get(self._words["models"].get(word, word).lower())
+        return found.id if found is not None and found.kind == "denoiser" else None
+
+    def repository(self, model: str) -> str:
+        """The name on the Hub, as configs of trainers give it."""
+        return next((alias for alias in self._models[model].aliases if "/" in alias), model)
+
+    def card(self, word: str) -> str | None:
+        return self._cards.get(self._words["cards"].get(word, word).lower())
+
+    def scheme(self, word: str) -> str | None:
+        found: str | None = self._words["quantize"].get(word)
+        return found
+
+    def script(self, trainer: str) -> Script | None:
+        found = self._words["trainers"].get(trainer)
+        if found is None:
+            return None
+        return Script(found["as"], found.get("autocast", False), tuple(found.get("fp32_adapter_with", ())))
+
+    def arch(self, model: str) -> str | None:
+        found: str | None = self._words["ai_toolkit_arch"].get(model)
+        return found
+
+    def pipeline(self, model: str) -> Pipeline | None:
+        found = self._pipelines.get(model)
+        if found is None:
+            return None
+        return Pipeline(tuple(found.get("text_encoders", {}).items()), found["vae"], found.get("guidance"))
+
+    def refused_by_notes(self, notes: str) -> tuple[str, str] | None:
+        said = notes.lower()
+        for entry in self._words["notes"]["refused"]:
+            if entry["says"] in said:
+                return entry["why"], entry["detail"]
+        return None
+
+    def notes_say(self, key: str, notes: str) -> bool:
+        return self._words["notes"][key] in notes.lower()
+
+    def text_tokens(self, notes: str) -> int | None:
+        found = re.search(self._words["notes"]["text_tokens"], notes.lower())
+        return int(next(group for group in found.groups() if group)) if found else None
+
+
+@cache
+def words() -> Words:
+    return Words()
