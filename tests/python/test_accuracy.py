@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from vramest.accuracy.__main__ import main
-from vramest.accuracy.jobs import COUNTERS, Question, Refusal, question_of
+from vramest.accuracy.jobs import COUNTERS, Part, Question, Refusal, question_of
 from vramest.accuracy.judge import GIB, Bound, Judged, Point, Unjudged, Unnamed, judge
+from vramest.accuracy.predict import predict
 from vramest.accuracy.rows import MEASURE_KINDS, Row, read_rows
 from vramest.accuracy.spread import slopes, summary
 from vramest.accuracy.table import page, percent
@@ -162,6 +163,9 @@ def test_a_config_of_ai_toolkit() -> None:
         "name_or_path": "black-forest-labs/FLUX.1-dev", "arch": "flux", "quantize": True, "qtype": "qfloat8",
         "quantize_te": True, "qtype_te": "qfloat8", "low_vram": True,
     }  # fmt: skip
+    del process["model"]["quantize_te"], process["model"]["qtype_te"]
+    left_out = question(TOOLKIT, notes="EMA on", low_vram=True, te_quantize=None).parts[0].job
+    assert left_out["config"]["process"][0]["model"] == process["model"]  # the trainer's default decides
     assert process["network"] == {"type": "lora", "linear": 16, "linear_alpha": 16}
     assert process["train"]["ema_config"] == {"use_ema": True} and process["train"]["disable_sampling"] is True
 
@@ -183,7 +187,6 @@ def test_a_config_of_ai_toolkit() -> None:
         (SAMPLE, {"quantize": None}, "quantize missing"),
         (SAMPLE, {"te_quantize": None}, "te quantize missing"),
         (SAMPLE, {"quantize": "by hand"}, "quantisation not modelled"),
-        (SAMPLE, {"quantize": "nf4 (bnb)"}, "not modelled, says vramest"),
         (SAMPLE, {"offload": None}, "offload missing"),
         (SAMPLE, {"offload": "model CPU offload"}, "offload not modelled"),
         (SAMPLE, {"offload": "DDP"}, "several cards not modelled"),
@@ -203,9 +206,10 @@ def test_a_config_of_ai_toolkit() -> None:
         (LOOP, {"te_on_gpu": None}, "what else is resident is not stated"),
         (LOOP, {"cache_latents": None}, "what else is resident is not stated"),
         (LOOP, {"task": "sample"}, "task sample not asked for with a loop"),
-        (LOOP, {"optimizer": "prodigy"}, "not modelled, says vramest"),
         (TOOLKIT, {"completeness": "partial"}, "config not full"),
-        (TOOLKIT, {"model": "qwen-image"}, "not modelled, says vramest"),
+        (TOOLKIT, {"model": "hidream"}, "model not known"),
+        (TOOLKIT, {"quantize": "uint3 + accuracy recovery adapter (torchao)"}, "quantisation not modelled"),
+        (TOOLKIT, {"notes": "One control image."}, "control images not modelled"),
         (TOOLKIT, {"model": "sd1.5"}, "model not known to ai-toolkit"),
         (TOOLKIT, {"task": "sample"}, "task sample not asked for with ai-toolkit"),
         (SAMPLE | {"trainer": "diffusers (VAE decode only)"}, {"dtype": None, "phase": "VAE decode"}, "dtype missing"),
@@ -214,6 +218,19 @@ def test_a_config_of_ai_toolkit() -> None:
 )
 def test_each_refusal(fields: dict[str, Any], but: dict[str, Any], why: str) -> None:
     assert refused(fields, **but).why == why
+
+
+@pytest.mark.parametrize(
+    ("but", "why"),
+    [
+        ({"sample": {"steps": 1}}, "not modelled, says vramest"),
+        ({"model": "no such model"}, "model not known"),
+        ({"train": {"method": "lora"}}, "vramest cannot say"),
+    ],
+)
+def test_what_vramest_refuses_is_told_in_its_words(but: dict[str, Any], why: str) -> None:
+    found = predict(Question((Part("train", dict(question(LOOP).parts[0].job) | but),)))
+    assert isinstance(found, Refusal) and found.why == why and found.detail
 
 
 # ------------------------------------------------------------------------------------------------------ judgements
@@ -336,7 +353,7 @@ def test_slopes_compare_rows_that_differ_in_one_thing() -> None:
     held = [judged(SAMPLE, id=f"b{n}", batch_size=n, measured_gib=31 + 1.5 * n) for n in (1, 2, 4)]
     held += [judged(SAMPLE, id="r", resolution=[1024, 1024], measured_gib=34.0)]
     batch, resolution = sorted(slopes(held), key=lambda slope: slope.unit, reverse=True)
-    assert (batch.unit, batch.at, batch.measured) == ("picture", (1, 2, 4), pytest.approx(1.5))
+    assert (batch.unit, batch.at) == ("picture", (1, 2, 4)) and batch.measured == pytest.approx(1.5)
     assert (resolution.unit, resolution.at) == ("megapixel", (0.262144, 1.048576))
     assert slopes(held[:1]) == [] and slopes([held[0], judged(SAMPLE, dtype="fp16", batch_size=2)]) == []
 
@@ -422,6 +439,12 @@ def test_the_data_files_name_what_is_known() -> None:
         assert pipeline is not None and known.model(name) == name
     assert known.model("flux.1-kontext-dev") == "flux1_kontext" and known.card("RTX 5090 32GB") == "rtx-5090"
     assert known.repository("flux1_dev") == "black-forest-labs/FLUX.1-dev"
+
+
+def test_the_row_in_the_docs_is_one(source_dir: Path) -> None:
+    text = (source_dir / "docs" / "measured-rows.md").read_text(encoding="utf-8")
+    found = judge(row_of(json.loads(text.split("```json\n")[1].split("```")[0])), words())
+    assert isinstance(found, Judged) and isinstance(found.judgement, Point)
 
 
 def test_types(source_dir: Path, tmp_path: Path) -> None:

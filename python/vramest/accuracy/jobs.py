@@ -154,13 +154,14 @@ def _ai_toolkit(row: Row, words: Words, model: str) -> Question:
     if not isinstance(row.gradient_checkpointing, bool):
         raise Refused("checkpointing not modelled", str(row.gradient_checkpointing))
     assert row.resolution is not None
-    scheme = _scheme(row.quantize or "none", words, "quantize")
-    te_scheme = _scheme(row.te_quantize or "none", words, "te quantize")
     config: dict[str, Any] = {"name_or_path": words.repository(model), "arch": arch}
-    for flag, qtype, found in (("quantize", "qtype", scheme), ("quantize_te", "qtype_te", te_scheme)):
-        config[flag] = found != "none"
-        if found != "none":
-            config[qtype] = found.split("_", 1)[1]
+    for flag, qtype, said in (("quantize", "qtype", row.quantize), ("quantize_te", "qtype_te", row.te_quantize)):
+        if said is None:
+            continue
+        scheme = _scheme(said, words, flag)
+        config[flag] = scheme != "none"
+        if scheme != "none":
+            config[qtype] = scheme.split("_", 1)[1]
     if row.low_vram:
         config["low_vram"] = True
     train: dict[str, Any] = {
