@@ -207,7 +207,7 @@ def test_a_config_of_ai_toolkit() -> None:
         (LOOP, {"cache_latents": None}, "what else is resident is not stated"),
         (LOOP, {"task": "sample"}, "task sample not asked for with a loop"),
         (TOOLKIT, {"completeness": "partial"}, "config not full"),
-        (TOOLKIT, {"model": "hidream"}, "model not known"),
+        (TOOLKIT, {"model": "no such model"}, "model not known"),
         (TOOLKIT, {"quantize": "uint3 + accuracy recovery adapter (torchao)"}, "quantisation not modelled"),
         (TOOLKIT, {"notes": "One control image."}, "control images not modelled"),
         (TOOLKIT, {"model": "sd1.5"}, "model not known to ai-toolkit"),
