@@ -55,7 +55,7 @@ class Model {
     bool gradient_checkpointing = false;
 };
 
-/// A family is a file and a line in families.cpp.
+/// A family is a file and a line in families.def.
 struct Family {
     std::string_view id;
     std::unique_ptr<Model> (*build)(nn::Weights& weights, const profile::ModelProfile& profile);
