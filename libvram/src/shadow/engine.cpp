@@ -141,19 +141,24 @@ class Engine {
     }
 
     void accumulate(Parameter& parameter, Tensor grad) {
+        take_over(parameter, grad);
+        if (parameter.post_accumulate_grad) parameter.post_accumulate_grad();  // AccumulateGrad::apply holds new_grad
+    }
+
+    void take_over(Parameter& parameter, Tensor& new_grad) {
         if (parameter.grad.defined()) return;  // variable_grad += new_grad, in place
         const LayoutRef own = parameter.value.layout();
-        const bool layout_fits = own->dense
-                                     ? own->strides == grad.layout()->strides || (own->contiguous && grad.contiguous())
-                                     : grad.contiguous();
+        const bool layout_fits =
+            own->dense ? own->strides == new_grad.layout()->strides || (own->contiguous && new_grad.contiguous())
+                       : new_grad.contiguous();
         // Taken over where nobody else holds this very tensor; it may well be a view of what others look at, too.
         // Source: torch/csrc/autograd/functions/accumulate_grad.h, accumulateGrad.
-        const bool held = grad.storage()->refs > 1 && (!grad.is_view() || grad.is_shared());
-        if (held || !layout_fits)
-            grad = run_.empty(own->dense ? own : run_.layouts.contiguous(own->sizes, own->dtype), Op::clone);
-        run_.retag(*grad.storage(),
+        const bool held = new_grad.storage()->refs > 1 && (!new_grad.is_view() || new_grad.is_shared());
+        parameter.grad = held || !layout_fits
+                             ? run_.empty(own->dense ? own : run_.layouts.contiguous(own->sizes, own->dtype), Op::clone)
+                             : new_grad;
+        run_.retag(*parameter.grad.storage(),
                    run_.tag(run_.trace.tags[parameter.value.storage()->tag].component, Category::gradients));
-        parameter.grad = std::move(grad);
     }
 
     Run& run_;

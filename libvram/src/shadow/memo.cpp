@@ -222,8 +222,10 @@ void Memo::drop_graphs() {
 
 Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& function) {
     if (spec.gemms) run.gemm();
-    // Inside a checkpointed call, saved tensors belong to its frame: nothing of that is copied.
+    // Inside a checkpointed call, saved tensors belong to its frame: nothing of that is copied. Neither is a call whose
+    // backward goes on in hooks of its parameters.
     if (run.memo() == nullptr || spec.block < 0 || !run.hooks.empty()) return function(args);
+    if (run.accumulates_with_hooks && run.grad_enabled()) return function(args);
     return run.memo()->forward(spec, args, function);
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 
 #include "shadow/op.hpp"
 #include "shadow/small.hpp"
@@ -71,7 +72,9 @@ struct Node {
 struct Parameter {
     Tensor value;  // carries an accumulation node if it requires grad
     Tensor grad;
-    bool buffer = false;  // of the module: not counted as a parameter, never trained
+    bool buffer = false;                         // of the module: not counted as a parameter, never trained
+    bool starts_at_zero = false;                 // an adapter's second matrix
+    std::function<void()> post_accumulate_grad;  // register_post_accumulate_grad_hook
 };
 
 }  // namespace vram::shadow

@@ -96,7 +96,12 @@ const char* to_text(Op op) {
                                       "avg_pool",
                                       "avg_pool_backward",
                                       "topk",
-                                      "sort"};
+                                      "sort",
+                                      "abs",
+                                      "max",
+                                      "round",
+                                      "dot",
+                                      "roll"};
     static_assert(names.size() == static_cast<std::size_t>(Op::count_));
     return names[static_cast<std::size_t>(op)];
 }

@@ -97,6 +97,11 @@ enum class Op : std::uint8_t {
     avg_pool_backward,
     topk,
     sort,
+    abs,
+    max,
+    round,
+    dot,
+    roll,
     count_
 };
 

@@ -136,6 +136,8 @@ class Run {
     AttentionCalls attention_calls;
     std::uint16_t activation_tag = 0;  // what op outputs are tagged with
     bool in_backward = false;
+    bool accumulates_with_hooks =
+        false;  // some parameter has a post_accumulate_grad: what backward does changes by step
 
     /// Cast caches, cuBLAS handles and hooks; the scopes below and the ops use them.
     CastCache autocast_cache;

@@ -7,6 +7,7 @@ void build(Weights& weights, Linear& linear) {
     const Rules& rules = weights.rules();
     linear.down = &weights.adapter({rules.rank, linear.in}, rules.adapter_dtype);
     linear.up = &weights.adapter({linear.out, rules.rank}, rules.adapter_dtype);
+    linear.up->starts_at_zero = true;
 }
 
 // Mirrors lora.Linear.forward (peft 0.21.2, tuners/lora/layer.py).

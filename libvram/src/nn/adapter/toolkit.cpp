@@ -7,6 +7,7 @@ void build(Weights& weights, Linear& linear) {
     const Rules& rules = weights.rules();
     linear.down = &weights.adapter({rules.rank, linear.in}, rules.adapter_dtype);
     linear.up = &weights.adapter({linear.out, rules.rank}, rules.adapter_dtype);
+    linear.up->starts_at_zero = true;
     linear.extra.push_back(&weights.adapter({}, rules.adapter_dtype, true));  // _runtime_scale
     linear.extra.push_back(&weights.adapter({}, rules.adapter_dtype, true));  // alpha
 }
