@@ -36,10 +36,11 @@ expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, cons
     return Played{kernels, std::move(run.trace), *std::move(facts), std::move(unlimited)};
 }
 
-/// An adapter that meets no module trains nothing, and so does a fine-tune of no parameter.
+/// An adapter that meets no module trains nothing, and so does a fine-tune of no parameter. Steps inside backward leave
+/// no gradient, but state.
 Diagnostics targets_complaint(const Opened& opened, const run::Facts& facts) {
     const auto* training = std::get_if<job::Training>(&opened.job.work);
-    if (training == nullptr || facts.gradients > 0) return {};
+    if (training == nullptr || facts.gradients > 0 || facts.optimizer_state > 0) return {};
     const std::string& key =
         std::visit([](const auto& method) -> const std::string& { return method.said_at; }, training->method);
     const bool is_lora = std::holds_alternative<job::Lora>(training->method);

@@ -40,3 +40,38 @@ TEST_CASE("AdamW takes groups of a dtype in the reverse of their first appearanc
         CHECK(made == c.roots);
     }
 }
+
+TEST_CASE("a step inside backward leaves no gradient, and sees every accumulation") {
+    Run run({.scratch = false});
+    Parameter parameter;
+    parameter.value = run.empty({64, 64}, Dtype::f32);
+    run.make_leaf(parameter);
+    CHECK_FALSE(run.accumulates_with_hooks);
+    {
+        vram::run::Optimizer optimizer(run, job::Automagic2{}, {&parameter});
+        CHECK(run.accumulates_with_hooks);
+        CHECK(optimizer.state_bytes() == 0);
+        run.backward(shadow::sum_all(parameter.value));
+        CHECK_FALSE(parameter.grad.defined());
+        CHECK(optimizer.gradient_bytes() == 0);
+        CHECK(optimizer.state_bytes() == 512 + 4096 + 512 + 512);  // lr, last_polarity, row, col
+    }
+    CHECK_FALSE(run.accumulates_with_hooks);
+    run.backward(shadow::sum_all(parameter.value));
+    CHECK(parameter.grad.defined());
+}
+
+TEST_CASE("16-bit gradients that are set aside count as gradients") {
+    Run run({.scratch = false});
+    Parameter parameter;
+    parameter.value = run.empty({64, 64}, Dtype::bf16);
+    run.make_leaf(parameter);
+    vram::run::Optimizer optimizer(run, job::Adam8{}, {&parameter});
+    run.backward(shadow::sum_all(parameter.value));
+    CHECK_FALSE(parameter.grad.defined());
+    CHECK(optimizer.gradient_bytes() == 64 * 64 * 2);
+    optimizer.step();
+    CHECK(parameter.grad.defined());
+    optimizer.zero_grad();
+    CHECK(optimizer.gradient_bytes() == 0);
+}

@@ -10,6 +10,7 @@
 #include "vram/base/bytes.hpp"
 #include "vram/base/diagnostic.hpp"
 #include "vram/base/dtype.hpp"
+#include "vram/job/optimizer.hpp"
 #include "vram/profile/model_profile.hpp"
 
 namespace vram::job {
@@ -43,23 +44,6 @@ struct Lora {
     bool operator==(const Lora&) const = default;
 };
 using Method = std::variant<FullFinetune, Lora>;
-
-// ---- optimizers
-struct AdamW {
-    static constexpr const char* name = "adamw";
-    bool operator==(const AdamW&) const = default;
-};
-/// bitsandbytes: 8-bit moments with one absmax a block; tensors below 4096 elements keep fp32 moments.
-struct AdamW8bit {
-    static constexpr const char* name = "adamw8bit";
-    std::int64_t block = 256;
-    bool operator==(const AdamW8bit&) const = default;
-};
-using Optimizer = std::variant<AdamW, AdamW8bit>;
-/// As a job file spells it.
-[[nodiscard]] inline const char* name_of(const Optimizer& optimizer) {
-    return std::visit([](const auto& kind) { return kind.name; }, optimizer);
-}
 
 /// How linears of a part are stored. `none` keeps `dtype`.
 enum class Quantization : std::uint8_t { none, quanto_qfloat8 };

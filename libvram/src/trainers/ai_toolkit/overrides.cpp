@@ -30,12 +30,6 @@ constexpr io::Choice<bool> schemes[] = {{"none", false}, {"quanto_qfloat8", true
 enum class Method : std::uint8_t { lora, full };
 constexpr io::Choice<Method> methods[] = {{"lora", Method::lora}, {"full", Method::full}};
 constexpr io::Choice<bool> targets[] = {{"blocks", true}, {"all", false}};
-enum class Optimizer : std::uint8_t { adamw, adamw8bit };
-constexpr io::Choice<Optimizer> optimizers[] = {{"adamw", Optimizer::adamw},
-                                                {"adam", Optimizer::adamw},
-                                                {"adamw8bit", Optimizer::adamw8bit},
-                                                {"adam8bit", Optimizer::adamw8bit}};
-
 class Reader {
   public:
     Reader(Config& config, Overrides& out, bool is_job, const Architecture& architecture)
@@ -63,12 +57,7 @@ class Reader {
         config_.train.gradient_accumulation =
             train.integer("gradient_accumulation", batch_sizes, config_.train.gradient_accumulation);
         config_.train.ema = train.boolean("ema", config_.train.ema);
-        if (const auto optimizer = train.choice("optimizer", optimizers)) {
-            if (*optimizer == Optimizer::adamw)
-                config_.train.optimizer = job::AdamW{};
-            else
-                config_.train.optimizer = job::AdamW8bit{};
-        }
+        config_.train.optimizer = train.choice("optimizer", optimizer_names()).value_or(config_.train.optimizer);
         if (const auto batch_size = train.integer("batch_size", batch_sizes)) {
             config_.train.batch_size = *batch_size;
             for (DatasetConfig& dataset : config_.datasets) dataset.batch_size = *batch_size;

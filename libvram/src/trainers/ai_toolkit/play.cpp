@@ -81,6 +81,7 @@ class Process {
             resident_.torch_multiplier = run_.empty({training_.batches.front().count}, Dtype::f32, Op::to_device);
         }
         pipeline_.flush();
+        loop_.optimizer.start();
         if (!training_.ema) return;
         const ComponentScope scope(run_, "ema", Category::ema);
         for (const shadow::Parameter* parameter : loop_.optimizer.parameters())
@@ -151,6 +152,7 @@ class Process {
         const std::vector<job::Batch>& batches = training_.batches;
         loop_.step("step 1", batches.front());
         pipeline_.flush();  // did_first_flush
+        loop_.optimizer.settle();
         loop_.step("step 2", batches.front());
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
         facts_.checkpointing = training_.gradient_checkpointing;

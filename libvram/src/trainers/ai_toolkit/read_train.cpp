@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -27,19 +26,6 @@ constexpr std::array<DtypeName, 9> dtype_names{{
     {"single", Dtype::f32},
 }};
 
-/// Names that toolkit/optimizer.py knows and we do not play.
-constexpr std::array<std::string_view, 18> other_optimizers{
-    "adafactor",       "adagrad",
-    "prodigy",         "prodigyopt",
-    "prodigy8bit",     "adam8",
-    "adamw8",          "lion",
-    "lion8bit",        "ademamix8bit",
-    "automagic",       "automagic2",
-    "automagic3",      "automagicexperiment",
-    "dadaptation",     "dadaptationadam",
-    "dadaptationlion", "prodigy_opt",
-};
-
 Dtype read_dtype(Section& train) {
     const Node* node = train.fields.node("dtype");
     if (node == nullptr) return Dtype::f32;
@@ -56,39 +42,6 @@ Dtype read_dtype(Section& train) {
                               nearest(word, names));
     }
     return Dtype::bf16;
-}
-
-void read_optimizer_params(Section& train, const std::string& optimizer) {
-    const io::Fields params = train.fields.map("optimizer_params", io::Nulls::are_absent);
-    const Node* node = train.value("optimizer_params");
-    if (params.is_absent() || node == nullptr || !train.reading.modelled) return;
-    constexpr std::array<std::string_view, 5> harmless{"weight_decay", "betas", "eps", "lr", "decouple"};
-    for (const io::Member& member : *node->map()) {
-        // Adam's decay is added to the gradient, in a tensor of its own.
-        const bool decays = optimizer == "adam" && member.key == "weight_decay" && truthy(member.value);
-        if (std::find(harmless.begin(), harmless.end(), member.key) != harmless.end() && !decays) continue;
-        train.reading.complain_at(member.value, params.path(member.key), Problem::unsupported,
-                                  "the optimizer's option " + member.key + " is not modelled");
-    }
-}
-
-job::Optimizer read_optimizer(Section& train) {
-    const std::string written = train.fields.text("optimizer", "adamw");
-    const std::string name = lower(written);
-    read_optimizer_params(train, name);
-    if (name == "adam" || name == "adamw") return job::AdamW{};
-    if (name == "adam8bit" || name == "adamw8bit") return job::AdamW8bit{};
-    const bool known = std::find(other_optimizers.begin(), other_optimizers.end(), name) != other_optimizers.end() ||
-                       name.starts_with("prodigy") || name.starts_with("dadaptation");
-    if (known) {
-        train.refuse("optimizer", "of the optimizers adam, adamw, adam8bit and adamw8bit are");
-    } else {
-        std::vector<std::string_view> names{"adamw", "adamw8bit", "adam", "adam8bit"};
-        names.insert(names.end(), other_optimizers.begin(), other_optimizers.end());
-        train.fields.complain("optimizer", Problem::bad_value, "the trainer knows no optimizer " + written,
-                              nearest(name, names));
-    }
-    return job::AdamW{};
 }
 
 void read_accumulation(Section& train, TrainConfig& out) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,9 @@ void read_model(Section& process, Config& config);
 void read_network(Section& process, Config& config);
 /// read_train.cpp: `train`.
 void read_train(Section& process, Config& config);
+/// read_optimizer.cpp: `optimizer` and `optimizer_params` of `train`, and the names that the trainer has for them.
+[[nodiscard]] job::Optimizer read_optimizer(Section& train);
+[[nodiscard]] std::span<const io::Choice<job::Optimizer>> optimizer_names();
 /// read_datasets.cpp: `datasets`, after `train`, which says what they do not.
 void read_datasets(Section& process, Config& config);
 /// read_samples.cpp: `sample` or `first_sample`.

@@ -118,6 +118,7 @@ class Loop {
             const shadow::PhaseScope load(run_, "load");
             facts_.phases.push_back({"load", "load", {}, 0, 0});
             load_weights();
+            optimizer.start();
             if (training.ema) {
                 const shadow::StageScope stage(run_, "ema");
                 const shadow::ComponentScope scope(run_, component_, Category::ema);
@@ -130,6 +131,7 @@ class Loop {
         }
         tell_inputs(first, inputs, targets);
         step("step 1", training, training.batches.front(), inputs, targets, optimizer);
+        optimizer.settle();
         step("step 2", training, training.batches.front(), inputs, targets, optimizer);
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
         facts_.checkpointing = training.gradient_checkpointing;

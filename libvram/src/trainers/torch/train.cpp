@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/adapter/targets.hpp"
+#include "run/optimizers/names.hpp"
 
 namespace vram::trainers::torch {
 namespace {
@@ -13,33 +14,6 @@ constexpr io::Choice<MethodName> methods[] = {{"full", MethodName::full},
                                               {"lokr", MethodName::other_adapter},
                                               {"loha", MethodName::other_adapter},
                                               {"dora", MethodName::other_adapter}};
-
-// As users write them in the trainers' files.
-enum class OptimizerName : std::uint8_t { adamw, adamw8bit, not_modelled };
-constexpr io::Choice<OptimizerName> optimizers[] = {{"adamw", OptimizerName::adamw},
-                                                    {"adamw8bit", OptimizerName::adamw8bit},
-                                                    {"adam", OptimizerName::not_modelled},
-                                                    {"adam8bit", OptimizerName::not_modelled},
-                                                    {"adamw_fused", OptimizerName::not_modelled},
-                                                    {"pagedadamw", OptimizerName::not_modelled},
-                                                    {"pagedadamw8bit", OptimizerName::not_modelled},
-                                                    {"adafactor", OptimizerName::not_modelled},
-                                                    {"prodigy", OptimizerName::not_modelled},
-                                                    {"prodigy8bit", OptimizerName::not_modelled},
-                                                    {"prodigyplusschedulefree", OptimizerName::not_modelled},
-                                                    {"lion", OptimizerName::not_modelled},
-                                                    {"lion8bit", OptimizerName::not_modelled},
-                                                    {"sgd", OptimizerName::not_modelled},
-                                                    {"sgd8bit", OptimizerName::not_modelled},
-                                                    {"came", OptimizerName::not_modelled},
-                                                    {"automagic", OptimizerName::not_modelled},
-                                                    {"adopt", OptimizerName::not_modelled},
-                                                    {"ademamix", OptimizerName::not_modelled},
-                                                    {"ademamix8bit", OptimizerName::not_modelled},
-                                                    {"dadaptation", OptimizerName::not_modelled},
-                                                    {"schedulefree", OptimizerName::not_modelled},
-                                                    {"adamwschedulefree", OptimizerName::not_modelled},
-                                                    {"muon", OptimizerName::not_modelled}};
 
 constexpr io::Choice<Dtype> adapter_dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
 constexpr io::Choice<job::Autocast> autocasts[] = {
@@ -98,13 +72,12 @@ job::Method read_method(io::Fields& train, Dtype dtype) {
 }
 
 job::Optimizer read_optimizer(io::Fields& train) {
-    switch (train.choice("optimizer", optimizers, OptimizerName::adamw)) {
-        case OptimizerName::adamw: return job::AdamW{};
-        case OptimizerName::adamw8bit: return job::AdamW8bit{};
-        case OptimizerName::not_modelled: break;
-    }
+    const std::span<const std::string_view> refused = run::optimizers_not_modelled();
+    const std::string written = train.word("optimizer", "adamw");
+    if (std::find(refused.begin(), refused.end(), written) == refused.end())
+        return train.choice("optimizer", run::optimizer_names()).value_or(job::AdamW{});
     train.complain("optimizer", Problem::unsupported,
-                   "train.optimizer: " + train.text("optimizer", "") + " is not modelled with trainer torch", "adamw");
+                   "train.optimizer: " + written + " is not modelled with trainer torch", "adamw");
     return job::AdamW{};
 }
 

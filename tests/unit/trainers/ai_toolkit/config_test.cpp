@@ -111,7 +111,7 @@ TEST_CASE("ai-toolkit: a value is read as Python reads it") {
                   [](C x) { return !x.datasets[0].cache_latents; }},
              Case{"ema needs use_ema", with("ema_config: {ema_decay: 0.9}"), [](C x) { return !x.train.ema; }},
              Case{"1e-4 is a number", with("lr: 1e-4, optimizer: AdamW8bit"),
-                  [](C x) { return std::holds_alternative<job::AdamW8bit>(x.train.optimizer); }},
+                  [](C x) { return std::holds_alternative<job::Bitsandbytes>(x.train.optimizer); }},
              Case{"caching in every dataset is caching",
                   head + "      datasets: [{folder_path: a, cache_text_embeddings: true}]\n" + model,
                   [](C x) { return x.train.cache_text_embeddings; }},
@@ -137,6 +137,50 @@ TEST_CASE("ai-toolkit: samples come from prompts, from samples, and from flags i
     CHECK(second.sample.samples[0] == ai_toolkit::SampleItem{640, 768, 20, 3, 1});
 }
 
+TEST_CASE("ai-toolkit: an optimizer's name is any of its spellings, and its options come along") {
+    struct Case {
+        const char* train;
+        job::Optimizer means;
+    };
+    using Algorithm = job::Bitsandbytes::Algorithm;
+    using Loop = job::AdamW::Loop;
+    const job::Adafactor adafactor{.clones = true, .stochastic_accumulation = true, .stochastic_rounding = true};
+    job::Adafactor with_beta1 = adafactor, plain = adafactor;
+    with_beta1.momentum = true;
+    plain.stochastic_rounding = false;
+    for (const Case& c : {
+             Case{"optimizer: AdamW", job::AdamW{}},
+             Case{"optimizer: adam, optimizer_params: {weight_decay: 0.01}", job::AdamW{.decays_gradient = true}},
+             Case{"optimizer: adamw, optimizer_params: {weight_decay: 0.01}", job::AdamW{}},
+             Case{"optimizer_params: {amsgrad: true, foreach: false}",
+                  job::AdamW{.loop = Loop::one_by_one, .amsgrad = true}},
+             Case{"optimizer: adamw, optimizer_params: {fused: true}", job::AdamW{.loop = Loop::fused}},
+             Case{"optimizer: ADAM8bit", job::Bitsandbytes{}},
+             Case{"optimizer: ademamix8bit", job::Bitsandbytes{.algorithm = Algorithm::ademamix}},
+             Case{"optimizer: lion8bit, optimizer_params: {is_paged: true}",
+                  job::Bitsandbytes{.algorithm = Algorithm::lion, .paged = true}},
+             Case{"optimizer: adamw8", job::Adam8{}},
+             Case{"optimizer: Prodigy", job::Prodigy{}},
+             Case{"optimizer: prodigyopt, optimizer_params: {slice_p: 11, d_coef: 2}", job::Prodigy{.slice_p = 11}},
+             Case{"optimizer: prodigy-what-you-like", job::Prodigy{}},
+             Case{"optimizer: prodigy8bits", job::Prodigy8bit{}},
+             Case{"optimizer: prodigy, optimizer_params: {betas: [0, 0.99]}", job::Prodigy{.momentum = false}},
+             Case{"optimizer: adafactor", adafactor},
+             Case{"optimizer: adafactor, optimizer_params: {beta1: 0.9}", with_beta1},
+             Case{"optimizer: adafactor, optimizer_params: {stochastic_rounding: false}", plain},
+             Case{"optimizer: automagic3, optimizer_params: {polarity_history: 100, fused: false}",
+                  job::Automagic3{.polarity_history = 64, .fused = false}},
+             Case{"optimizer: automagicExperiment", job::AutomagicExperiment{}},
+             Case{"optimizer: adagrad, optimizer_params: {weight_decay: 0}", job::Adagrad{}},
+             Case{"optimizer: dadaptation", job::DAdapt{}},
+         }) {
+        CAPTURE(c.train);
+        const Read out = read(with(c.train));
+        REQUIRE(out.config);
+        CHECK(out.config->train.optimizer == c.means);
+    }
+}
+
 TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
     struct Case {
         const char* why;
@@ -154,12 +198,12 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
                   Problem::unsupported, "config.process[0].model.is_xl", 7},
              Case{"neither is sd1", head + datasets + "      model: {name_or_path: a}\n", Problem::unsupported,
                   "config.process[0].model.name_or_path", 7},
-             Case{"another optimizer of the trainer", with("optimizer: prodigy"), Problem::unsupported,
+             Case{"an optimizer that the trainer cannot make", with("optimizer: dadaptationlion"), Problem::unsupported,
                   "config.process[0].train.optimizer", 8},
              Case{"none of its optimizers", with("optimizer: adamw8bits"), Problem::bad_value,
                   "config.process[0].train.optimizer", 8},
-             Case{"an option of the optimizer", with("optimizer_params: {amsgrad: true}"), Problem::unsupported,
-                  "config.process[0].train.optimizer_params.amsgrad", 8},
+             Case{"an option of the optimizer", with("optimizer_params: {min_8bit_size: 0}"), Problem::unsupported,
+                  "config.process[0].train.optimizer_params.min_8bit_size", 8},
              Case{"a way to quantise",
                   head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: uint4}\n",
                   Problem::unsupported, "config.process[0].model.qtype", 7},
@@ -271,7 +315,8 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
     const Read junk = read(with("cache_text_embeddings: fales"));
     REQUIRE_FALSE(junk.config);
     CHECK(junk.config.error().front().nearest == "false");
-    const Read many = read(with("batch_size: 0, optimizer: lion, do_cfg: true, gradient_checkpointin: false"));
+    const Read many =
+        read(with("batch_size: 0, optimizer: dadaptationlion, do_cfg: true, gradient_checkpointin: false"));
     REQUIRE_FALSE(many.config);
     CHECK(many.config.error().size() == 4);
     CHECK(many.config.error().back().nearest == "gradient_checkpointing");

@@ -102,7 +102,7 @@ capacity: 24 GiB
     CHECK(training.gradient_checkpointing);
     CHECK(training.gradient_accumulation == 4);
     CHECK(training.autocast == job::Autocast{true, Dtype::bf16});
-    CHECK(training.optimizer == job::Optimizer{job::AdamW8bit{}});
+    CHECK(training.optimizer == job::Optimizer{job::Bitsandbytes{}});
     CHECK(training.ema);
     CHECK(training.batches == std::vector{job::Batch{512, 768, 9, 3}, job::Batch{1024, 1024, 5, 3}});
     CHECK(job.text_tokens == 77);
@@ -225,7 +225,7 @@ TEST_CASE("every scheme and adapter that is known and not modelled says so") {
     for (const char* rest :
          {"quantize: bnb_nf4", "quantize: gguf_q4_k_m", "quantize: {transformer: torchao_float8}",
           "train: {method: dora, rank: 4}", "train: {method: lora, rank: 4, conv_rank: 4}",
-          "train: {method: full, optimizer: adafactor}", "sample: {steps: 4}", "environment: {torch: 3.0}"}) {
+          "train: {method: full, optimizer: muon}", "sample: {steps: 4}", "environment: {torch: 3.0}"}) {
         CAPTURE(rest);
         const Resolved resolved = resolve(std::string(rest) + "\n");
         REQUIRE(!resolved.job);
