@@ -142,7 +142,8 @@ class Engine {
 
     void accumulate(Parameter& parameter, Tensor grad) {
         take_over(parameter, grad);
-        if (parameter.post_accumulate_grad) parameter.post_accumulate_grad();  // AccumulateGrad::apply holds new_grad
+        if (parameter.post_accumulate_grad != nullptr)
+            (*parameter.post_accumulate_grad)();  // AccumulateGrad::apply holds new_grad
     }
 
     void take_over(Parameter& parameter, Tensor& new_grad) {

@@ -72,9 +72,10 @@ struct Node {
 struct Parameter {
     Tensor value;  // carries an accumulation node if it requires grad
     Tensor grad;
-    bool buffer = false;                         // of the module: not counted as a parameter, never trained
-    bool starts_at_zero = false;                 // an adapter's second matrix
-    std::function<void()> post_accumulate_grad;  // register_post_accumulate_grad_hook
+    bool buffer = false;          // of the module: not counted as a parameter, never trained
+    bool starts_at_zero = false;  // an adapter's second matrix
+    /// register_post_accumulate_grad_hook; whoever registers it owns it. Few have one, and there are many parameters.
+    const std::function<void()>* post_accumulate_grad = nullptr;
 };
 
 }  // namespace vram::shadow

@@ -57,7 +57,7 @@ class AutomagicExperiment final : public SignVotes {
         keep(i, moment, std::move(q));
         keep(i, scale, std::move(scales));
     }
-    Tensor dequantize(std::size_t i, const Tensor& p) {
+    Tensor dequantize(const Tensor& p) {
         const Tensor w = run_.empty(p.sizes(), Dtype::f32, Op::to_copy);
         return rotate(w, rot_size(p));
     }
@@ -77,7 +77,7 @@ class AutomagicExperiment final : public SignVotes {
         if (!has_state(i)) initialize_state(i);
         Tensor denom;
         if (is_factored(p.value)) {
-            denom = dequantize(i, p.value);
+            denom = dequantize(p.value);
             quantize(i, denom);
         } else {
             denom = like(state(i, moment), Op::div);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -59,7 +61,7 @@ class Rule {
     void register_hooks(bool sixteen_bit_only, const Hook& hook) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (sixteen_bit_only && parameters_[i]->value.dtype() == Dtype::f32) continue;
-            parameters_[i]->post_accumulate_grad = [hook, i] { hook(i); };
+            parameters_[i]->post_accumulate_grad = &hooks_.emplace_back([hook, i] { hook(i); });
             run_.accumulates_with_hooks = true;
         }
     }
@@ -78,6 +80,7 @@ class Rule {
     void put(std::size_t i, std::size_t name, Tensor tensor);
 
     std::vector<Parameter*> parameters_;
+    std::deque<std::function<void()>> hooks_;
     std::vector<std::vector<Tensor>> state_;
     std::vector<Tensor> shared_;
     std::vector<Tensor> accumulated_;  // param._accum_grad
