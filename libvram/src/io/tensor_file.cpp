@@ -161,6 +161,9 @@ expected<TensorFile> read_tensor_index(const fs::path& path) {
             shards.complain(member, Problem::wrong_type, "a shard's name must be a text");
         else if (seen.insert(*shard).second && static_cast<std::int64_t>(seen.size()) <= most_shards)
             shards.read_shard(member, *shard, out);
+        if (static_cast<std::int64_t>(out.tensors.size()) > most_stored_tensors)
+            return finished(std::move(out), path.string());
+        if (shards.complaints.size() >= most_complaints) return Unexpected{std::move(shards.complaints)};
     }
     if (static_cast<std::int64_t>(seen.size()) > most_shards)
         return refuse_header(path.string(), Problem::file_too_large,

@@ -8,6 +8,8 @@
 #include <array>
 #include <deque>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <variant>
 
 #include "models/families.hpp"
@@ -481,7 +483,11 @@ class AutoencoderKLWan : public Model {
           post_quant_conv(point(builder, "post_quant_conv", settings.z_dim, settings.z_dim)),
           decoder(builder["decoder"], settings),
           blend_encoded(builder, (tile_size - tile_stride) * settings.patch_size / settings.spatial),
-          blend_decoded(builder, (tile_size - tile_stride) / settings.patch_size) {}
+          blend_decoded(builder, (tile_size - tile_stride) / settings.patch_size) {
+        if (settings.spatial % settings.patch_size != 0 || settings.spatial > tile_stride)
+            throw std::logic_error("scale_factor_spatial is no multiple of patch_size up to " +
+                                   std::to_string(tile_stride));
+    }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         if (request.operation == Request::Operation::encode)

@@ -2,6 +2,7 @@
 // diffusers' Qwen-Image pipelines call it: with text, and for the edit models with pictures in it. They hand over no
 // token types, so positions count up.
 #include <algorithm>
+#include <stdexcept>
 
 #include "models/families.hpp"
 #include "models/text_decoder.hpp"
@@ -109,9 +110,11 @@ class VisionBlock : public Block {
 struct Grid {
     std::int64_t height, width;
 };
+/// In merged patches.
+std::int64_t window_side(const VisionSizes& sizes) { return sizes.window / sizes.merge / sizes.patch; }
 void add_windows(std::vector<std::int64_t>& lengths, const Grid& grid, const VisionSizes& sizes) {
     const std::int64_t rows = grid.height / sizes.merge, columns = grid.width / sizes.merge;
-    const std::int64_t side = sizes.window / sizes.merge / sizes.patch;
+    const std::int64_t side = window_side(sizes);
     for (std::int64_t y = 0; y < rows; y += side)
         for (std::int64_t x = 0; x < columns; x += side)
             lengths.push_back(std::min(side, rows - y) * std::min(side, columns - x) * sizes.merge * sizes.merge);
@@ -131,6 +134,7 @@ class VisionTransformer {
                  config.integer("vision_window_size"),
                  config.integer("hidden_size")},
           fullatt_block_indexes_(config.integers("vision_fullatt_block_indexes")) {
+        if (window_side(sizes_) == 0) throw std::logic_error("window_size is less than a merged patch");
         const Dims patch{sizes_.temporal_patch, sizes_.patch, sizes_.patch};
         proj = builder["patch_embed"].conv("proj", 3, sizes_.hidden, patch, patch, {0, 0, 0}, false);
         const std::int64_t frequencies = sizes_.hidden / sizes_.heads / 4;

@@ -89,11 +89,20 @@ expected<io::TensorFile> read_weights(const fs::path& folder, Diagnostics& notes
     return io::TensorFile{};
 }
 
+/// A class's name as Python allows it; whatever else stands there is none.
+std::string name_in(const io::Node* node) {
+    if (node == nullptr || node->text() == nullptr) return {};
+    const auto allowed = [](char c) {
+        return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    };
+    const std::string& name = *node->text();
+    return std::all_of(name.begin(), name.end(), allowed) ? name : std::string();
+}
+
 std::string class_of(const io::Node& config) {
-    if (const io::Node* name = config.find("_class_name"); name != nullptr && name->text() != nullptr)
-        return *name->text();
+    if (std::string name = name_in(config.find("_class_name")); !name.empty()) return name;
     if (const io::Node* list = config.find("architectures"); list != nullptr && list->list() != nullptr)
-        if (!list->list()->empty() && list->list()->front().text() != nullptr) return *list->list()->front().text();
+        if (!list->list()->empty()) return name_in(&list->list()->front());
     return {};
 }
 

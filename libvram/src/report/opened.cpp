@@ -1,5 +1,6 @@
 #include "report/opened.hpp"
 
+#include <new>
 #include <stdexcept>
 
 #include "shadow/run.hpp"
@@ -103,6 +104,8 @@ expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Open
         return failed(Problem::out_of_range, std::string("PyTorch refuses this job: ") + refused.what());
     } catch (const shadow::TraceTooLong& too_long) {
         return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());
+    } catch (const std::bad_alloc&) {
+        return failed(Problem::out_of_range, "this job is too long to be played: memory ran out");
     } catch (const std::logic_error& bug) {
         if (!opened.job.described.empty()) {
             const std::string key = opened.job.component ? "component" : "model";

@@ -127,7 +127,7 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
     for (int i = 2; i < x.rank(); ++i) {
         const std::int64_t reach = how.dilation[i - 2] * (weight.size(i) - 1) + 1;
         const std::int64_t room = x.size(i) + 2 * how.padding[i - 2] - reach;
-        if (room < 0) throw std::logic_error("conv: the kernel is larger than the padded input");
+        if (room < 0) throw SizeRefused("a convolution's kernel is larger than its padded input");
         sizes[i] = room / how.stride[i - 2] + 1;
     }
     Tensor out = run.empty(conv_layout(run, sizes, x, weight), Op::conv);

@@ -329,3 +329,35 @@ TEST_CASE("of a file with more than a denoiser the denoiser alone counts") {
     for (const ListedParameter& parameter : flux) count += numel_of(parameter);
     CHECK(described->stored[0].numel == count);
 }
+
+TEST_CASE("numbers that do not hang together are refused when the class is built") {
+    struct Row {
+        const char *profile, *key;
+        std::int64_t value;
+        const char* says;
+    };
+    // Each once reached past a list, divided by nought, or never ended.
+    constexpr Row rows[] = {{"hidream_i1", "num_layers", 32, "more blocks than llama_layers"},
+                            {"hidream_i1", "num_single_layers", 1024, "more blocks than llama_layers"},
+                            {"hidream_i1", "num_routed_experts", 1, "num_activated_experts"},
+                            {"vae_wan22", "scale_factor_spatial", 1, "scale_factor_spatial"},
+                            {"vae_wan22", "scale_factor_spatial", 1024, "scale_factor_spatial"},
+                            {"qwen25_vl_7b", "vision_window_size", 13, "window_size"},
+                            {"qwen25_vl_7b", "vision_patch_size", 57, "window_size"}};
+    for (const Row& row : rows) {
+        CAPTURE(row.profile);
+        CAPTURE(row.key);
+        profile::ModelProfile profile = catalogue().model_of(row.profile);
+        profile.config.values[row.key] = row.value;
+        const expected<std::vector<ListedParameter>> listed = parameters_of(profile);
+        REQUIRE_FALSE(listed);
+        CHECK(says(listed.error(), row.says));
+    }
+}
+
+TEST_CASE("a class has a name as Python allows it") {
+    const io::TemporaryFolder folder;
+    folder.write("config.json", R"({"_class_name": "\u001b[31mFlux\n"})");
+    const expected<Described> described = describe_denoiser(folder.path(""));
+    CHECK((!described || described->class_name.empty()));
+}
