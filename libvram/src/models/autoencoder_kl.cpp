@@ -180,7 +180,7 @@ class Decoder {
     nn::Conv conv_out;
 };
 
-class AutoencoderKL : public Model {
+class AutoencoderKL : public SlicingAutoencoder {
   public:
     AutoencoderKL(const Builder& builder, const profile::Config& config)
         : latent_channels_(config.integer("latent_channels")),
@@ -221,23 +221,10 @@ class AutoencoderKL : public Model {
         return {{request.batch, 3, request.height, request.width}};
     }
 
-    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor& x = args[0];
-        const bool encodes = request.operation == Request::Operation::encode;
-        Tensor out;
-        Tensors slices;
-        if (request.slicing && x.size(0) > 1) {
-            for (const Tensor& slice : split(x, 1, 0))
-                slices.push_back(encodes ? encode(slice, request.tiling) : decode(slice, request.tiling));
-            out = cat(slices, 0);
-        } else {
-            out = encodes ? encode(x, request.tiling) : decode(x, request.tiling);
-        }
-        return encodes ? diagonal_gaussian(out) : Tensors{out};
-    }
-
   private:
+    [[nodiscard]] Tensor whole(const Caller&, const Tensor& x, bool encodes, bool tiling) const override {
+        return encodes ? encode(x, tiling) : decode(x, tiling);
+    }
     [[nodiscard]] Tensor encode(const Tensor& x, bool tiling) const {
         if (tiling && (x.size(3) > tile_sample_min_size_ || x.size(2) > tile_sample_min_size_)) return tiled(x, true);
         return encode_tile(x);

@@ -322,12 +322,11 @@ Extent scaled(const Extent& extent, double height, double width) {
             static_cast<std::int64_t>(static_cast<double>(extent.width) * width)};
 }
 
-class AutoencoderKLCogVideoX : public Model {
+class AutoencoderKLCogVideoX : public VideoAutoencoder {
   public:
     AutoencoderKLCogVideoX(const Builder& builder, const Settings& settings, const Extent& sample)
-        : latent_channels_(settings.latent_channels),
-          spatial_(std::int64_t{1} << (settings.block_out_channels.size() - 1)),
-          temporal_(std::int64_t{1} << settings.temporal_levels),
+        : VideoAutoencoder({settings.latent_channels, std::int64_t{1} << (settings.block_out_channels.size() - 1),
+                            std::int64_t{1} << settings.temporal_levels}),
           tile_sample_min_{sample.height / 2, sample.width / 2},
           tile_latent_min_{tile_sample_min_.height / spatial_, tile_sample_min_.width / spatial_},
           encoder(builder["encoder"], settings, true),
@@ -335,48 +334,16 @@ class AutoencoderKLCogVideoX : public Model {
           blend_encoded(builder, blended(tile_latent_min_).height, blended(tile_latent_min_).width),
           blend_decoded(builder, blended(tile_sample_min_).height, blended(tile_sample_min_).width) {}
 
-    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode)
-            return {{"x", {request.batch, 3, request.frames, request.height, request.width}, request.dtype}};
-        return {{"z", latents(request), request.dtype}};
-    }
-
-    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode) return {latents(request)};
-        return {{request.batch, 3, request.frames, request.height, request.width}};
-    }
-
-    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor& x = args[0];
-        const bool encodes = request.operation == Request::Operation::encode;
-        Tensor out;
-        Tensors slices;
-        if (request.slicing && x.size(0) > 1) {
-            for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(slice, encodes, request.tiling));
-            out = cat(slices, 0);
-        } else {
-            out = whole(x, encodes, request.tiling);
-        }
-        return encodes ? diagonal_gaussian(out) : Tensors{out};
-    }
-
   private:
     static constexpr double overlap_factor_height = 1.0 / 6, overlap_factor_width = 1.0 / 5;
     [[nodiscard]] static Extent blended(const Extent& tile) {
         return scaled(tile, overlap_factor_height, overlap_factor_width);
     }
 
-    [[nodiscard]] Dims latents(const Request& request) const {
-        return {request.batch, latent_channels_, (request.frames - 1) / temporal_ + 1, request.height / spatial_,
-                request.width / spatial_};
-    }
-
     /// The pieces of a video through encoder or decoder. `part`, `conv_cache` and `parts` are names of the caller's,
     /// which live on.
-    [[nodiscard]] Tensor pieces(const Tensor& x, bool encodes, Tensor& part, Tensors& conv_cache,
+    [[nodiscard]] Tensor pieces(const Caller& call, const Tensor& x, bool encodes, Tensor& part, Tensors& conv_cache,
                                 std::vector<Tensor>& parts) const {
-        const Caller call(x.run(), false);
         const std::int64_t frame_batch_size = encodes ? 8 : 2, num_frames = x.size(2);
         const std::int64_t remaining_frames = num_frames % frame_batch_size;
         conv_cache.clear();
@@ -397,17 +364,17 @@ class AutoencoderKLCogVideoX : public Model {
     }
 
     // _encode, _decode
-    [[nodiscard]] Tensor whole(const Tensor& x, bool encodes, bool tiling) const {
+    [[nodiscard]] Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool tiling) const override {
         const Extent& most = encodes ? tile_sample_min_ : tile_latent_min_;
-        if (tiling && (x.size(4) > most.width || x.size(3) > most.height)) return tiled(x, encodes);
+        if (tiling && (x.size(4) > most.width || x.size(3) > most.height)) return tiled(call, x, encodes);
         Tensor part;
         Tensors conv_cache;
         std::vector<Tensor> parts;
-        return pieces(x, encodes, part, conv_cache, parts);
+        return pieces(call, x, encodes, part, conv_cache, parts);
     }
 
     // tiled_encode, tiled_decode: overlapping tiles, blended into each other in place, cut and joined.
-    [[nodiscard]] Tensor tiled(const Tensor& x, bool encodes) const {
+    [[nodiscard]] Tensor tiled(const Caller& call, const Tensor& x, bool encodes) const {
         const Extent &min = encodes ? tile_sample_min_ : tile_latent_min_,
                      &out = encodes ? tile_latent_min_ : tile_sample_min_;
         const Extent overlap = scaled(min, 1 - overlap_factor_height, 1 - overlap_factor_width);
@@ -421,26 +388,14 @@ class AutoencoderKLCogVideoX : public Model {
             std::vector<Tensor> row;
             for (std::int64_t j = 0; j < x.size(4); j += overlap.width) {
                 const Tensor part = slice(slice(x, 3, i, i + min.height), 4, j, j + min.width);
-                row.push_back(pieces(part, encodes, tile, conv_cache, time));
+                row.push_back(pieces(call, part, encodes, tile, conv_cache, time));
             }
             rows.push_back(std::move(row));
         }
-        const Caller call(x.run(), false);
-        std::vector<Tensor> result_rows, result_row;
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            result_row.clear();
-            for (std::size_t j = 0; j < rows[i].size(); ++j) {
-                tile = rows[i][j];
-                if (i > 0) blend.v(call, rows[i - 1][j], tile);
-                if (j > 0) blend.h(call, rows[i][j - 1], tile);
-                result_row.push_back(slice(slice(tile, 3, 0, limit.height), 4, 0, limit.width));
-            }
-            result_rows.push_back(cat(result_row, 4));
-        }
-        return cat(result_rows, 3);
+        std::vector<Tensor> result_rows;
+        return join_tiles(call, rows, tile, result_rows, blend, limit.height, limit.width);
     }
 
-    std::int64_t latent_channels_, spatial_, temporal_;
     Extent tile_sample_min_, tile_latent_min_;
     Coder encoder, decoder;
     Blend blend_encoded, blend_decoded;

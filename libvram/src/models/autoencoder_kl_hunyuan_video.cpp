@@ -308,10 +308,11 @@ class HunyuanVideoDecoder3D : public nn::Block {
 // tile_sample_min_height and _width, tile_sample_stride_height and _width; the same of num_frames
 constexpr std::int64_t tile_size = 256, tile_stride = 192, tile_frames = 16, tile_stride_frames = 12;
 
-class AutoencoderKLHunyuanVideo : public Model {
+class AutoencoderKLHunyuanVideo : public VideoAutoencoder {
   public:
     AutoencoderKLHunyuanVideo(const Builder& builder, const Settings& settings)
-        : settings_(settings),
+        : VideoAutoencoder({settings.latent_channels, settings.spatial, settings.temporal, settings.in_channels,
+                            settings.out_channels}),
           encoded_{tile_size / settings.spatial, tile_stride / settings.spatial, tile_frames / settings.temporal,
                    tile_stride_frames / settings.temporal},
           encoder(builder["encoder"], settings),
@@ -323,33 +324,6 @@ class AutoencoderKLHunyuanVideo : public Model {
           blend_encoded(builder, encoded_.overlap(), encoded_.overlap(), encoded_.overlap_frames()),
           blend_decoded(builder, decoded_.overlap(), decoded_.overlap(), decoded_.overlap_frames()) {}
 
-    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode)
-            return {{"x", pictures(request, settings_.in_channels), request.dtype}};
-        return {{"z", latents(request), request.dtype}};
-    }
-
-    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode) return {latents(request)};
-        return {pictures(request, settings_.out_channels)};
-    }
-
-    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor& x = args[0];
-        const Caller call(x.run(), false);
-        const bool encodes = request.operation == Request::Operation::encode;
-        Tensor out;
-        Tensors slices;
-        if (request.slicing && x.size(0) > 1) {
-            for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(call, slice, encodes, request.tiling));
-            out = cat(slices, 0);
-        } else {
-            out = whole(call, x, encodes, request.tiling);
-        }
-        return encodes ? diagonal_gaussian(out) : Tensors{out};
-    }
-
   private:
     /// Tiles of pixels, or of latents.
     struct Tiles {
@@ -358,14 +332,6 @@ class AutoencoderKLHunyuanVideo : public Model {
         [[nodiscard]] std::int64_t overlap_frames() const { return frames - stride_frames; }
         [[nodiscard]] bool exceeded_by(const Tensor& x) const { return x.size(4) > size || x.size(3) > size; }
     };
-
-    [[nodiscard]] Dims pictures(const Request& request, std::int64_t channels) const {
-        return {request.batch, channels, request.frames, request.height, request.width};
-    }
-    [[nodiscard]] Dims latents(const Request& request) const {
-        return {request.batch, settings_.latent_channels, (request.frames - 1) / settings_.temporal + 1,
-                request.height / settings_.spatial, request.width / settings_.spatial};
-    }
 
     /// A tile through the coder and its pointwise convolution. `tile` and `decoded` are names of the caller's, which
     /// live on; encoding has but the first.
@@ -381,7 +347,7 @@ class AutoencoderKLHunyuanVideo : public Model {
     }
 
     // _encode, _decode
-    [[nodiscard]] Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool tiling) const {
+    [[nodiscard]] Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool tiling) const override {
         const Tiles& tiles = encodes ? decoded_ : encoded_;
         if (x.size(2) > tiles.frames) return temporal_tiled(call, x, encodes, tiling);
         if (tiling && tiles.exceeded_by(x)) return tiled(call, x, encodes);
@@ -413,8 +379,7 @@ class AutoencoderKLHunyuanVideo : public Model {
     [[nodiscard]] Tensor temporal_tiled(const Caller& call, const Tensor& x, bool encodes, bool tiling) const {
         const Tiles &in = encodes ? decoded_ : encoded_, &out = encodes ? encoded_ : decoded_;
         const Blend& blend = encodes ? blend_encoded : blend_decoded;
-        const std::int64_t num_frames =
-            encodes ? (x.size(2) - 1) / settings_.temporal + 1 : (x.size(2) - 1) * settings_.temporal + 1;
+        const std::int64_t num_frames = encodes ? (x.size(2) - 1) / temporal_ + 1 : (x.size(2) - 1) * temporal_ + 1;
         std::vector<Tensor> row;
         Tensor tile, decoded;
         for (std::int64_t i = 0; i < x.size(2); i += in.stride_frames) {
@@ -437,10 +402,9 @@ class AutoencoderKLHunyuanVideo : public Model {
     }
 
     [[nodiscard]] std::int64_t scaled(std::int64_t side, bool encodes) const {
-        return encodes ? side / settings_.spatial : side * settings_.spatial;
+        return encodes ? side / spatial_ : side * spatial_;
     }
 
-    Settings settings_;
     static constexpr Tiles decoded_{tile_size, tile_stride, tile_frames, tile_stride_frames};
     Tiles encoded_;
     HunyuanVideoEncoder3D encoder;

@@ -352,52 +352,20 @@ class Decoder : public nn::Block {
 
 constexpr std::int64_t tile_sample_min = 256;
 
-class AutoencoderKLHunyuanVideo15 : public Model {
+class AutoencoderKLHunyuanVideo15 : public VideoAutoencoder {
   public:
     AutoencoderKLHunyuanVideo15(const Builder& builder, const Settings& settings)
-        : settings_(settings),
+        : VideoAutoencoder({settings.latent_channels, settings.spatial, settings.temporal}),
           tile_latent_min_(tile_sample_min / settings.spatial),
           encoder(builder["encoder"], settings),
           decoder(builder["decoder"], settings),
           blend_encoded(builder, tile_latent_min_ / 4),
           blend_decoded(builder, tile_sample_min / 4) {}
 
-    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode)
-            return {{"x", {request.batch, 3, request.frames, request.height, request.width}, request.dtype}};
-        return {{"z", latents(request), request.dtype}};
-    }
-
-    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode) return {latents(request)};
-        return {{request.batch, 3, request.frames, request.height, request.width}};
-    }
-
-    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor& x = args[0];
-        const bool encodes = request.operation == Request::Operation::encode;
-        Tensor out;
-        std::vector<Tensor> slices;
-        if (request.slicing && x.size(0) > 1) {
-            for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(slice, encodes, request.tiling));
-            out = cat(slices, 0);
-        } else {
-            out = whole(x, encodes, request.tiling);
-        }
-        return encodes ? diagonal_gaussian(out) : Tensors{out};
-    }
-
   private:
-    [[nodiscard]] Dims latents(const Request& request) const {
-        return {request.batch, settings_.latent_channels, (request.frames - 1) / settings_.temporal + 1,
-                request.height / settings_.spatial, request.width / settings_.spatial};
-    }
-
     // _encode, _decode
-    [[nodiscard]] Tensor whole(const Tensor& x, bool encodes, bool tiling) const {
+    [[nodiscard]] Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool tiling) const override {
         const std::int64_t min = encodes ? tile_sample_min : tile_latent_min_;
-        const Caller call(x.run(), false);
         if (!tiling || (x.size(4) <= min && x.size(3) <= min))
             return encodes ? call(encoder, {x})[0] : call(decoder, {x})[0];
 
@@ -418,7 +386,6 @@ class AutoencoderKLHunyuanVideo15 : public Model {
         return join_tiles(call, rows, tile, result_rows, encodes ? blend_encoded : blend_decoded, limit);
     }
 
-    Settings settings_;
     std::int64_t tile_latent_min_;
     Encoder encoder;
     Decoder decoder;

@@ -155,7 +155,7 @@ class Coder : public nn::Block {
 
 constexpr std::int64_t downsample_factor = 4;
 
-class AutoencoderKLLTX2Audio : public Model {
+class AutoencoderKLLTX2Audio : public SlicingAutoencoder {
   public:
     AutoencoderKLLTX2Audio(const Builder& builder, const Settings& settings, std::int64_t mel_bins)
         : settings_(settings),
@@ -177,23 +177,11 @@ class AutoencoderKLLTX2Audio : public Model {
         return {spectrograms(request, settings_.out_channels)};
     }
 
-    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor& x = args[0];
-        const bool encodes = request.operation == Request::Operation::encode;
-        const Caller call(x.run(), false);
-        Tensor out;
-        std::vector<Tensor> slices;
-        if (request.slicing && x.size(0) > 1) {
-            for (const Tensor& slice : split(x, 1, 0)) slices.push_back(call(encodes ? encoder : decoder, {slice})[0]);
-            out = cat(slices, 0);
-        } else {
-            out = call(encodes ? encoder : decoder, {x})[0];
-        }
-        return encodes ? diagonal_gaussian(out) : Tensors{out};
+  private:
+    [[nodiscard]] Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool) const override {
+        return call(encodes ? encoder : decoder, {x})[0];
     }
 
-  private:
     /// 24 pictures and 25 latents a second (16000 samples / 160 a hop / 4), rounded to even as Python does.
     [[nodiscard]] static std::int64_t length(const Request& request) {
         return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(request.frames) / 24 * 25));

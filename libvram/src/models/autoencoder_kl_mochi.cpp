@@ -335,53 +335,20 @@ class Decoder : public Block {
 
 constexpr std::int64_t tile_sample_min = 256, tile_sample_stride = 192;
 
-class AutoencoderKLMochi : public Model {
+class AutoencoderKLMochi : public VideoAutoencoder {
   public:
     AutoencoderKLMochi(const Builder& builder, const Settings& encodes, const Settings& decodes)
-        : latent_channels_(decodes.in),
-          spatial_(product(decodes.space)),
-          temporal_(product(decodes.time)),
+        : VideoAutoencoder({decodes.in, product(decodes.space), product(decodes.time)}),
           encoder(builder["encoder"], encodes),
           decoder(builder["decoder"], decodes),
           blend_encoded(builder, tile_sample_min / spatial_ - tile_sample_stride / spatial_),
           blend_decoded(builder, tile_sample_min - tile_sample_stride) {}
-
-    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode)
-            return {{"x", {request.batch, 3, request.frames, request.height, request.width}, request.dtype}};
-        return {{"z", latents(request), request.dtype}};
-    }
-
-    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode) return {latents(request)};
-        return {{request.batch, 3, request.frames, request.height, request.width}};
-    }
-
-    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor& x = args[0];
-        const bool encodes = request.operation == Request::Operation::encode;
-        Tensor out;
-        std::vector<Tensor> slices;
-        if (request.slicing && x.size(0) > 1) {
-            for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(slice, encodes, request.tiling));
-            out = cat(slices, 0);
-        } else {
-            out = whole(x, encodes, request.tiling);
-        }
-        return encodes ? diagonal_gaussian(out) : Tensors{out};
-    }
 
   private:
     [[nodiscard]] static std::int64_t product(const std::vector<std::int64_t>& factors) {
         std::int64_t out = 1;
         for (std::int64_t factor : factors) out *= factor;
         return out;
-    }
-
-    [[nodiscard]] Dims latents(const Request& request) const {
-        return {request.batch, latent_channels_, (request.frames - 1) / temporal_ + 1, request.height / spatial_,
-                request.width / spatial_};
     }
 
     // drop_last_temporal_frames
@@ -391,20 +358,18 @@ class AutoencoderKLMochi : public Model {
     }
 
     // _encode, _decode
-    [[nodiscard]] Tensor whole(const Tensor& x, bool encodes, bool tiling) const {
+    [[nodiscard]] Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool tiling) const override {
         const std::int64_t most = encodes ? tile_sample_min : tile_sample_min / spatial_;
-        if (tiling && (x.size(4) > most || x.size(3) > most)) return tiled(x, encodes);
-        const Caller call(x.run(), false);
+        if (tiling && (x.size(4) > most || x.size(3) > most)) return tiled(call, x, encodes);
         if (encodes) return call(encoder, {x})[0];
         return dropped(call(decoder, {x})[0]);
     }
 
     // tiled_encode, tiled_decode
-    [[nodiscard]] Tensor tiled(const Tensor& x, bool encodes) const {
+    [[nodiscard]] Tensor tiled(const Caller& call, const Tensor& x, bool encodes) const {
         const std::int64_t latent_min = tile_sample_min / spatial_, latent_stride = tile_sample_stride / spatial_;
         const std::int64_t min = encodes ? tile_sample_min : latent_min,
                            stride = encodes ? tile_sample_stride : latent_stride;
-        const Caller call(x.run(), false);
         std::vector<std::vector<Tensor>> rows;
         for (std::int64_t i = 0; i < x.size(3); i += stride) {
             std::vector<Tensor> row;
@@ -423,7 +388,6 @@ class AutoencoderKLMochi : public Model {
         return slice(slice(joined, 3, 0, height), 4, 0, width);
     }
 
-    std::int64_t latent_channels_, spatial_, temporal_;
     Encoder encoder;
     Decoder decoder;
     Blend blend_encoded, blend_decoded;

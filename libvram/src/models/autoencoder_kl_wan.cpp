@@ -474,10 +474,12 @@ class WanDecoder3d : public Coder {
 // tile_sample_min_height and _width, tile_sample_stride_height and _width
 constexpr std::int64_t tile_size = 256, tile_stride = 192;
 
-class AutoencoderKLWan : public Model {
+class AutoencoderKLWan : public VideoAutoencoder {
   public:
     AutoencoderKLWan(const Builder& builder, const Settings& settings)
-        : settings_(settings),
+        : VideoAutoencoder({settings.z_dim, settings.spatial, settings.temporal,
+                            pictures(settings.in_channels, settings), pictures(settings.out_channels, settings)}),
+          settings_(settings),
           encoder(builder["encoder"], settings),
           quant_conv(point(builder, "quant_conv", 2 * settings.z_dim, 2 * settings.z_dim)),
           post_quant_conv(point(builder, "post_quant_conv", settings.z_dim, settings.z_dim)),
@@ -489,44 +491,14 @@ class AutoencoderKLWan : public Model {
                                    std::to_string(tile_stride));
     }
 
-    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode)
-            return {{"x", pictures(request, settings_.in_channels), request.dtype}};
-        return {{"z", latents(request), request.dtype}};
-    }
-
-    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
-        if (request.operation == Request::Operation::encode) return {latents(request)};
-        return {pictures(request, settings_.out_channels)};
-    }
-
-    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor& x = args[0];
-        const Caller call(x.run(), false);
-        const bool encodes = request.operation == Request::Operation::encode;
-        const auto one = [&](const Tensor& sample) {
-            return encodes ? encode(call, sample, request.tiling) : decode(call, sample, request.tiling);
-        };
-        Tensor out;
-        Tensors slices;
-        if (request.slicing && x.size(0) > 1) {
-            for (const Tensor& slice : split(x, 1, 0)) slices.push_back(one(slice));
-            out = cat(slices, 0);
-        } else {
-            out = one(x);
-        }
-        return encodes ? diagonal_gaussian(out) : Tensors{out};
-    }
-
   private:
-    [[nodiscard]] Dims pictures(const Request& request, std::int64_t channels) const {
-        return {request.batch, channels / (settings_.patch_size * settings_.patch_size), request.frames, request.height,
-                request.width};
+    /// Channels before patchify.
+    [[nodiscard]] static std::int64_t pictures(std::int64_t channels, const Settings& settings) {
+        return channels / (settings.patch_size * settings.patch_size);
     }
-    [[nodiscard]] Dims latents(const Request& request) const {
-        return {request.batch, settings_.z_dim, (request.frames - 1) / settings_.temporal + 1,
-                request.height / settings_.spatial, request.width / settings_.spatial};
+
+    [[nodiscard]] Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool tiling) const override {
+        return encodes ? encode(call, x, tiling) : decode(call, x, tiling);
     }
 
     /// One piece through encoder or decoder; feat_map is empty before the first.
@@ -565,7 +537,7 @@ class AutoencoderKLWan : public Model {
     // _decode
     [[nodiscard]] Tensor decode(const Caller& call, const Tensor& z, bool tiling) const {
         const std::int64_t num_frame = z.size(2), height = z.size(3), width = z.size(4);
-        const std::int64_t tile_latent_min = tile_size / settings_.spatial;
+        const std::int64_t tile_latent_min = tile_size / spatial_;
         if (tiling && (width > tile_latent_min || height > tile_latent_min)) return tiled_decode(call, z);
         Tensors feat_map;
         const Tensor x = post_quant_conv(z);
@@ -586,7 +558,7 @@ class AutoencoderKLWan : public Model {
     // x is patchified already, and its sides count as pixels
     [[nodiscard]] Tensor tiled_encode(const Caller& call, const Tensor& x) const {
         const std::int64_t num_frames = x.size(2), height = x.size(3), width = x.size(4);
-        const std::int64_t ratio = settings_.spatial / settings_.patch_size;
+        const std::int64_t ratio = spatial_ / settings_.patch_size;
         std::vector<std::vector<Tensor>> rows;
         Tensors feat_map;
         std::vector<Tensor> time;
@@ -614,7 +586,7 @@ class AutoencoderKLWan : public Model {
 
     [[nodiscard]] Tensor tiled_decode(const Caller& call, const Tensor& z) const {
         const std::int64_t num_frames = z.size(2), height = z.size(3), width = z.size(4);
-        const std::int64_t ratio = settings_.spatial, patch_size = settings_.patch_size;
+        const std::int64_t ratio = spatial_, patch_size = settings_.patch_size;
         std::vector<std::vector<Tensor>> rows;
         Tensors feat_map;
         std::vector<Tensor> time;

@@ -17,6 +17,43 @@ Tensors diagonal_gaussian(Tensor parameters_in) {
     return {parameters, halves[0], logvar, std, var};
 }
 
+Tensors SlicingAutoencoder::forward(const Tensors& args, const Request& request) const {
+    const Tensor& x = args[0];
+    const Caller call(x.run(), false);
+    const bool encodes = request.operation == Request::Operation::encode;
+    Tensor out;
+    Tensors slices;
+    if (request.slicing && x.size(0) > 1) {
+        for (const Tensor& slice : split(x, 1, 0)) slices.push_back(whole(call, slice, encodes, request.tiling));
+        out = cat(slices, 0);
+    } else {
+        out = whole(call, x, encodes, request.tiling);
+    }
+    return encodes ? diagonal_gaussian(out) : Tensors{out};
+}
+
+namespace {
+Dims videos(const Request& request, std::int64_t channels) {
+    return {request.batch, channels, request.frames, request.height, request.width};
+}
+}  // namespace
+
+std::vector<Value> VideoAutoencoder::inputs(const Request& request) const {
+    if (request.operation == Request::Operation::encode)
+        return {{"x", videos(request, sizes_.in_channels), request.dtype}};
+    return {{"z", latents(request), request.dtype}};
+}
+
+std::vector<Dims> VideoAutoencoder::outputs(const Request& request) const {
+    if (request.operation == Request::Operation::encode) return {latents(request)};
+    return {videos(request, sizes_.out_channels)};
+}
+
+Dims VideoAutoencoder::latents(const Request& request) const {
+    return {request.batch, sizes_.latent_channels, (request.frames - 1) / temporal_ + 1, request.height / spatial_,
+            request.width / spatial_};
+}
+
 ChannelRmsNorm::ChannelRmsNorm(const nn::Builder& builder, std::string_view name, std::int64_t channels, bool images)
     : gamma(builder[name].parameter("gamma", images ? Dims{channels, 1, 1} : Dims{channels, 1, 1, 1})) {}
 
@@ -59,7 +96,8 @@ Tensors Blend::Lines::forward(const Tensors& args) const {
 }
 
 Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<Tensor>>& rows, Tensor& tile,
-                  std::vector<Tensor>& result_rows, const Blend& blend, std::int64_t stride) {
+                  std::vector<Tensor>& result_rows, const Blend& blend, std::int64_t stride_height,
+                  std::int64_t stride_width) {
     const int height = rows.front().front().rank() - 2, width = height + 1;
     std::vector<Tensor> result_row;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -68,11 +106,16 @@ Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<Tensor>>
             tile = rows[i][j];
             if (i > 0) blend.v(call, rows[i - 1][j], tile);
             if (j > 0) blend.h(call, rows[i][j - 1], tile);
-            result_row.push_back(slice(slice(tile, height, 0, stride), width, 0, stride));
+            result_row.push_back(slice(slice(tile, height, 0, stride_height), width, 0, stride_width));
         }
         result_rows.push_back(cat(result_row, width));
     }
     return cat(result_rows, height);
+}
+
+Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<Tensor>>& rows, Tensor& tile,
+                  std::vector<Tensor>& result_rows, const Blend& blend, std::int64_t stride) {
+    return join_tiles(call, rows, tile, result_rows, blend, stride, stride);
 }
 
 }  // namespace vram::models

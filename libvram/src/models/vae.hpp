@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "nn/module.hpp"
+#include "models/model.hpp"
 
 /// What the VAEs of diffusers share (diffusers 0.42.1, models/autoencoders/vae.py and the classes' own blend_v,
 /// blend_h).
@@ -10,6 +10,39 @@ namespace vram::models {
 
 /// DiagonalGaussianDistribution of an encoder's output: what it holds, {parameters, mean, logvar, std, var}.
 [[nodiscard]] nn::Tensors diagonal_gaussian(nn::Tensor parameters);
+
+/// A VAE whose encode and decode take one sample after the other where slicing is on.
+class SlicingAutoencoder : public Model {
+  public:
+    /// encode: the distribution {parameters, mean, logvar, std, var}; decode: {sample}.
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const final;
+
+  private:
+    /// _encode → the distribution's parameters, _decode → the sample; tiled if it is asked for and x is larger than a
+    /// tile.
+    [[nodiscard]] virtual Tensor whole(const Caller& call, const Tensor& x, bool encodes, bool tiling) const = 0;
+};
+
+/// One of videos: [B, C, F, H, W] and latents [B, latent_channels, (F - 1) / temporal + 1, H / spatial, W / spatial].
+class VideoAutoencoder : public SlicingAutoencoder {
+  public:
+    [[nodiscard]] std::vector<Value> inputs(const Request& request) const final;
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const final;
+
+  protected:
+    struct Sizes {
+        std::int64_t latent_channels, spatial, temporal;
+        std::int64_t in_channels = 3, out_channels = 3;  // of what is encoded, and of what is decoded
+    };
+    explicit VideoAutoencoder(const Sizes& sizes) : spatial_(sizes.spatial), temporal_(sizes.temporal), sizes_(sizes) {}
+
+    std::int64_t spatial_, temporal_;  // compression ratios
+
+  private:
+    [[nodiscard]] Dims latents(const Request& request) const;
+
+    Sizes sizes_;
+};
 
 /// WanRMS_norm, HunyuanVideo15RMS_norm, channels first: normalized in fp32 over the channels.
 class ChannelRmsNorm {
@@ -57,8 +90,11 @@ class Blend {
     Lines rows, columns, frames;
 };
 
-/// The tiles of a tiled_encode or tiled_decode, blended, cut to `stride` and put together. `tile` and `result_rows` are
-/// names of the caller's, which live on.
+/// The tiles of a tiled_encode or tiled_decode, blended, cut to the strides and put together. `tile` and `result_rows`
+/// are names of the caller's, which live on.
+[[nodiscard]] nn::Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<nn::Tensor>>& rows,
+                                    nn::Tensor& tile, std::vector<nn::Tensor>& result_rows, const Blend& blend,
+                                    std::int64_t stride_height, std::int64_t stride_width);
 [[nodiscard]] nn::Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<nn::Tensor>>& rows,
                                     nn::Tensor& tile, std::vector<nn::Tensor>& result_rows, const Blend& blend,
                                     std::int64_t stride);
