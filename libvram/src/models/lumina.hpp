@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/normalization.hpp"
 #include "nn/module.hpp"
 
 /// What Lumina 2 (diffusers 0.42.1, transformer_lumina2.py) and OmniGen2 (its repository's copies of it) share.
@@ -14,6 +15,25 @@ struct LuminaSizes {
 
 /// apply_rotary_emb(use_real=False): x [B, S, H, D] with freqs_cis [B, S, D / 2] complex128, and so is the product.
 [[nodiscard]] nn::Tensor apply_complex_rotary_emb(const nn::Tensor& x, const nn::Tensor& freqs_cis);
+
+/// What the attention of both does alike: how queries, keys and values are made, and what becomes of them.
+class LuminaAttention {
+  public:
+    LuminaAttention(const nn::Builder& builder, const LuminaSizes& sizes);
+
+  protected:
+    /// {query [B, S, H, D], key and value [B, S, kv_heads, D]}: projected, normed, rotated.
+    [[nodiscard]] nn::Tensors rotated(const nn::Tensor& hidden_states, const nn::Tensor& image_rotary_emb) const;
+    /// Of [B, H, S, D] each, while the caller holds them → [B, S, dim]
+    [[nodiscard]] nn::Tensor attended(const nn::Tensor& query, const nn::Tensor& key, const nn::Tensor& value,
+                                      const nn::Tensor& attention_mask) const;
+
+    std::int64_t heads_, kv_heads_, head_dim_;
+
+  private:
+    PlainRmsNorm norm_q, norm_k;
+    nn::Linear to_q, to_k, to_v, to_out;
+};
 
 /// LuminaLayerNormContinuous with a norm without affine, and a projection of what it returns.
 class LuminaLayerNormContinuous {

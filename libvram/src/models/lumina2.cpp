@@ -42,68 +42,32 @@ class FeedForward {
 };
 
 /// Attention with Lumina2AttnProcessor2_0.
-class Lumina2Attention {
+class Lumina2Attention : public LuminaAttention {
   public:
-    Lumina2Attention(const Builder& builder, const LuminaSizes& sizes)
-        : heads_(sizes.heads),
-          head_dim_(sizes.dim / sizes.heads),
-          kv_heads_(sizes.kv_heads),
-          norm_q(builder["norm_q"], head_dim_),
-          norm_k(builder["norm_k"], head_dim_),
-          to_q(builder.linear("to_q", sizes.dim, sizes.dim, false)),
-          to_k(builder.linear("to_k", sizes.dim, kv_heads_ * head_dim_, false)),
-          to_v(builder.linear("to_v", sizes.dim, kv_heads_ * head_dim_, false)),
-          to_out(builder["to_out"].linear("0", sizes.dim, sizes.dim, false)) {}
+    using LuminaAttention::LuminaAttention;
 
     /// attention_mask [B, T] bool or undefined
     Tensor operator()(Tensor hidden_states_in, Tensor attention_mask_in, const Tensor& image_rotary_emb) const {
         const Tensor held = std::move(hidden_states_in);
         Tensor attention_mask = std::move(attention_mask_in);
-        const std::int64_t batch_size = held.size(0);
-        // Get Query-Key-Value Pair
-        Tensor query = to_q(held);
-        Tensor key = to_k(held);
-        Tensor value = to_v(held);
-        const Dtype dtype = query.dtype();
-        query = view(query, {batch_size, -1, heads_, head_dim_});
-        key = view(key, {batch_size, -1, kv_heads_, head_dim_});
-        value = view(value, {batch_size, -1, kv_heads_, head_dim_});
-
-        // Apply Query-Key Norm
-        query = norm_q(query);
-        key = norm_k(key);
-
-        // Apply RoPE
-        query = apply_complex_rotary_emb(query, image_rotary_emb);
-        key = apply_complex_rotary_emb(key, image_rotary_emb);
-        query = to(query, dtype);
-        key = to(key, dtype);
+        Tensors projected = rotated(held, image_rotary_emb);
+        Tensor query = std::move(projected[0]), key = std::move(projected[1]), value = std::move(projected[2]);
 
         // perform Grouped-query Attention
         key = for_every_head(key);
         value = for_every_head(value);
-        if (attention_mask.defined()) attention_mask = view(attention_mask, {batch_size, 1, 1, -1});
+        if (attention_mask.defined()) attention_mask = view(attention_mask, {held.size(0), 1, 1, -1});
 
         query = transpose(query, 1, 2);
         key = transpose(key, 1, 2);
         value = transpose(value, 1, 2);
-        Tensor hidden_states = scaled_dot_product_attention(query, key, value, attention_mask);
-        hidden_states = reshape(transpose(hidden_states, 1, 2), {batch_size, -1, heads_ * head_dim_});
-        hidden_states = to(hidden_states, query.dtype());
-
-        // linear proj
-        hidden_states = to_out(hidden_states);
-        return hidden_states;
+        return attended(query, key, value, attention_mask);
     }
 
   private:
     [[nodiscard]] Tensor for_every_head(const Tensor& x) const {
         return flatten(repeat(unsqueeze(x, 3), {1, 1, 1, heads_ / kv_heads_, 1}), 2, 3);
     }
-
-    std::int64_t heads_, head_dim_, kv_heads_;
-    PlainRmsNorm norm_q, norm_k;
-    Linear to_q, to_k, to_v, to_out;
 };
 
 class Norm : public PlainRmsNorm {

@@ -41,61 +41,25 @@ class FeedForward {
 };
 
 /// Attention with OmniGen2AttnProcessor.
-class Attention {
+class Attention : public LuminaAttention {
   public:
-    Attention(const Builder& builder, const LuminaSizes& sizes)
-        : heads_(sizes.heads),
-          kv_heads_(sizes.kv_heads),
-          head_dim_(sizes.dim / sizes.heads),
-          norm_q(builder["norm_q"], head_dim_),
-          norm_k(builder["norm_k"], head_dim_),
-          to_q(builder.linear("to_q", sizes.dim, sizes.dim, false)),
-          to_k(builder.linear("to_k", sizes.dim, kv_heads_ * head_dim_, false)),
-          to_v(builder.linear("to_v", sizes.dim, kv_heads_ * head_dim_, false)),
-          to_out(builder["to_out"].linear("0", sizes.dim, sizes.dim, false)) {}
+    using LuminaAttention::LuminaAttention;
 
     /// attention_mask [B, S], of numbers or bool; image_rotary_emb [B, S, head_dim / 2] complex128
     Tensor operator()(Tensor hidden_states_in, Tensor attention_mask_in, const Tensor& image_rotary_emb) const {
         const Tensor held = std::move(hidden_states_in);
         Tensor attention_mask = std::move(attention_mask_in);
-        const std::int64_t batch_size = held.size(0);
-        Tensor query = to_q(held);
-        Tensor key = to_k(held);
-        Tensor value = to_v(held);
-        const Dtype dtype = query.dtype();
-        query = view(query, {batch_size, -1, heads_, head_dim_});
-        key = view(key, {batch_size, -1, kv_heads_, head_dim_});
-        value = view(value, {batch_size, -1, kv_heads_, head_dim_});
-
-        // Apply Query-Key normalization
-        query = norm_q(query);
-        key = norm_k(key);
-
-        // Apply Rotary Position Embeddings
-        query = apply_complex_rotary_emb(query, image_rotary_emb);
-        key = apply_complex_rotary_emb(key, image_rotary_emb);
-        query = to(query, dtype);
-        key = to(key, dtype);
-
-        attention_mask = view(to(attention_mask, Dtype::boolean), {batch_size, 1, 1, -1});
+        Tensors projected = rotated(held, image_rotary_emb);
+        Tensor query = std::move(projected[0]), key = std::move(projected[1]), value = std::move(projected[2]);
+        attention_mask = view(to(attention_mask, Dtype::boolean), {held.size(0), 1, 1, -1});
         query = transpose(query, 1, 2);
         key = transpose(key, 1, 2);
         value = transpose(value, 1, 2);
         // explicitly repeat key and value to match query length
         key = repeat_interleave(key, heads_ / kv_heads_, -3);
         value = repeat_interleave(value, heads_ / kv_heads_, -3);
-
-        Tensor hidden_states = scaled_dot_product_attention(query, key, value, attention_mask);
-        hidden_states = reshape(transpose(hidden_states, 1, 2), {batch_size, -1, heads_ * head_dim_});
-        hidden_states = to(hidden_states, query.dtype());
-        hidden_states = to_out(hidden_states);
-        return hidden_states;
+        return attended(query, key, value, attention_mask);
     }
-
-  private:
-    std::int64_t heads_, kv_heads_, head_dim_;
-    PlainRmsNorm norm_q, norm_k;
-    Linear to_q, to_k, to_v, to_out;
 };
 
 /// torch.nn.RMSNorm by name.
