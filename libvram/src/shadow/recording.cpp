@@ -106,7 +106,6 @@ void cut(Slice& slice, std::span<const Event> events, Slot first, Slot end, cons
         }
         slice.events.push_back(event);
     }
-    add_up(slice);
 }
 
 }  // namespace
@@ -197,6 +196,7 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     cut(
         *macro->slice, events, first, run_.trace.slots, [](Slot slot) { return static_cast<std::int32_t>(slot); },
         survivor_of);
+    add_up(*macro->slice);
     const auto place = [&](const Storage* storage) -> std::int32_t {
         if (storage->slot < 0) return -1;
         if (storage->slot < first) return static_cast<std::int32_t>(storage->slot);
@@ -352,6 +352,7 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
     };
     std::vector<std::int32_t> born;
     cut(*backward->slice, events, first, run_.trace.slots, outsider, born);
+    add_up(*backward->slice);
     const auto gradient_count = static_cast<std::int32_t>(gradient_storages.size());
     const auto look = [&](const Tensor& tensor) -> Look {
         if (!tensor.defined()) return {};
