@@ -14,6 +14,15 @@ namespace {
 
 using shadow::Op;
 
+models::Request sized(const job::Batch& batch) {
+    models::Request request;
+    request.batch = batch.count;
+    request.width = batch.width;
+    request.height = batch.height;
+    request.frames = batch.frames;
+    return request;
+}
+
 /// LoRASpecialNetwork.create_modules: names are tested with "transformer." in front, `only` also with "$$" for dots.
 std::function<bool(std::string_view)> selected(std::function<bool(std::string_view)> wanted,
                                                const job::NameParts& parts) {
@@ -135,7 +144,9 @@ void Loading::begin(const char* name) {
 }
 
 Pipeline::Pipeline(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
-    : run(run_in), job(job_in), transformer(run, "transformer", transformer_rules(job), profile_of(job, catalogue, job.model)) {
+    : run(run_in),
+      job(job_in),
+      transformer(run, "transformer", transformer_rules(job), profile_of(job, catalogue, job.model)) {
     const job::Pipeline& parts = job.pipeline;
     if (!parts.vae.empty())
         vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype), catalogue.model_of(parts.vae));
@@ -171,13 +182,18 @@ void Pipeline::park_text_encoders() {
 }
 
 models::Request Pipeline::request_of(const job::Batch& batch, const PromptEmbeds& embeds) const {
-    models::Request request;
-    request.batch = batch.count;
-    request.width = batch.width;
-    request.height = batch.height;
-    request.frames = batch.frames;
+    models::Request request = sized(batch);
     request.text_tokens = embeds.text_embeds.size(1);
     request.dtype = job.dtype;
+    return request;
+}
+
+models::Request Pipeline::vae_request(const job::Batch& batch, std::int64_t count,
+                                      models::Request::Operation operation) const {
+    models::Request request = sized(batch);
+    request.batch = count;
+    request.dtype = job.pipeline.vae_dtype;
+    request.operation = operation;
     return request;
 }
 
@@ -194,14 +210,8 @@ Tensor Pipeline::transform(const Tensors& args, const models::Request& request) 
 }
 
 Tensor Pipeline::sample_latents(const Tensor& images, const job::Batch& batch) {
-    models::Request request;
-    request.batch = batch.count;
-    request.width = batch.width;
-    request.height = batch.height;
-    request.frames = batch.frames;
-    request.dtype = job.pipeline.vae_dtype;
-    request.operation = models::Request::Operation::encode;
-    const Tensors distribution = vae->forward({images}, request);
+    const Tensors distribution =
+        vae->forward({images}, vae_request(batch, batch.count, models::Request::Operation::encode));
     const Tensor &mean = distribution[1], &std = distribution[3];
     // DiagonalGaussianDistribution.sample: mean + std * randn.
     const Tensor noise = run.empty(mean.sizes(), mean.dtype(), Op::noise);
@@ -210,14 +220,7 @@ Tensor Pipeline::sample_latents(const Tensor& images, const job::Batch& batch) {
 }
 
 void Pipeline::decode(const Tensor& latents, const job::Batch& image) {
-    models::Request request;
-    request.batch = 1;
-    request.width = image.width;
-    request.height = image.height;
-    request.frames = image.frames;
-    request.dtype = job.pipeline.vae_dtype;
-    request.operation = models::Request::Operation::decode;
-    const Tensor decoded = vae->forward({latents}, request)[0];
+    const Tensor decoded = vae->forward({latents}, vae_request(image, 1, models::Request::Operation::decode))[0];
     // VaeImageProcessor.denormalize and its stack.
     Tensor pixels = shadow::mul_scalar(decoded);
     pixels = shadow::add_scalar(pixels);

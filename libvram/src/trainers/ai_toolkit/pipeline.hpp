@@ -120,6 +120,9 @@ class Pipeline {
 
     /// Of a batch of this size, in the model's dtype.
     [[nodiscard]] models::Request request_of(const job::Batch& batch, const PromptEmbeds& embeds) const;
+    /// Of `count` items of this size, in the VAE's dtype.
+    [[nodiscard]] models::Request vae_request(const job::Batch& batch, std::int64_t count,
+                                              models::Request::Operation operation) const;
     /// transformer(**args)[0]
     [[nodiscard]] Tensor transform(const Tensors& args, const models::Request& request);
     /// vae.encode(images).latent_dist.sample(): the distribution dies with it.
