@@ -390,9 +390,16 @@ Tensors TextDecoder::Output::tensors() const {
 namespace text_decoder {
 namespace {
 
+/// …Model, or with `language_head` …ForCausalLM.
 class DecoderModel : public Model {
   public:
-    DecoderModel(const Builder& builder, const profile::Config& config) : decoder_(builder, config) {}
+    DecoderModel(const Builder& builder, const profile::Config& config)
+        : language_head_(config.boolean("language_head", false)),
+          vocab_size_(config.integer("vocab_size")),
+          decoder_(language_head_ ? builder["model"] : builder, config) {
+        if (language_head_ && !config.boolean("tie_word_embeddings"))
+            lm_head_ = builder.linear("lm_head", decoder_.hidden_size(), vocab_size_, false);
+    }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         std::vector<Value> out{{"input_ids", {request.batch, request.text_tokens}, Dtype::i64}};
@@ -400,18 +407,30 @@ class DecoderModel : public Model {
         return out;
     }
     [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
-        return {{request.batch, request.text_tokens, decoder_.hidden_size()}};
+        return {{request.batch, request.text_tokens, language_head_ ? vocab_size_ : decoder_.hidden_size()}};
     }
-    /// {last_hidden_state, hidden states of every layer and keys and values if asked}
+    /// {last_hidden_state or logits, hidden states of every layer and keys and values if asked}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
-        const Tensor inputs_embeds = decoder_.embed_tokens(args[0]);
-        return decoder_
-            .forward(inputs_embeds, request.attention_mask ? args[1] : Tensor(), request, gradient_checkpointing)
-            .tensors();
+        TextDecoder::Output outputs = model(args, request);
+        if (language_head_) outputs.last_hidden_state = logits(outputs.last_hidden_state);
+        return outputs.tensors();
     }
 
   private:
+    [[nodiscard]] TextDecoder::Output model(const Tensors& args, const Request& request) const {
+        const Tensor inputs_embeds = decoder_.embed_tokens(args[0]);
+        return decoder_.forward(inputs_embeds, request.attention_mask ? args[1] : Tensor(), request,
+                                gradient_checkpointing);
+    }
+    [[nodiscard]] Tensor logits(const Tensor& hidden_states) const {
+        if (lm_head_.weight != nullptr || lm_head_.quantizer != nullptr) return lm_head_(hidden_states);
+        return linear(hidden_states, decoder_.embedding_weight(), {});
+    }
+
+    bool language_head_;
+    std::int64_t vocab_size_;
     TextDecoder decoder_;
+    nn::Linear lm_head_;  // empty where it is the embedding's weight, or there is none
 };
 
 }  // namespace

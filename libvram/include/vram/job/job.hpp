@@ -15,9 +15,12 @@
 
 namespace vram::job {
 
-/// One batch that the dataset yields: every item of it has this size.
+using PictureSize = std::array<std::int64_t, 2>;  // width, height
+
+/// One batch that the dataset yields: every item of it has this size, and as many pictures beside it.
 struct Batch {
     std::int64_t width = 0, height = 0, frames = 1, count = 1;
+    std::vector<PictureSize> references{};  // control images of an item, as the trainer hands them on
     bool operator==(const Batch&) const = default;
 };
 
@@ -109,6 +112,8 @@ struct Pipeline {
     bool cache_text = false;     // encoded before training; the text encoders are freed
     bool unload_text = false;    // the text encoders are parked on the CPU while training
     bool low_vram = false;
+    /// What an architecture has of its own, as it is spelled: ai-toolkit's model.model_kwargs.
+    std::map<std::string, std::string> options{};
     bool operator==(const Pipeline&) const = default;
 };
 
@@ -149,7 +154,7 @@ struct Job {
     std::vector<profile::ModelProfile> described;  // models that were read from folders and files; the id is the path
     std::vector<StoredWeights> stored;             // of `model`, the most bytes first; empty where no file was read
     std::int64_t text_tokens = 0;
-    std::vector<std::array<std::int64_t, 2>> reference_images;
+    std::vector<PictureSize> reference_images;
     Pipeline pipeline;
     Sampling sampling;
     Environment environment;

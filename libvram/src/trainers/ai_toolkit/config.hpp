@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,8 @@ struct ModelConfig {
     std::string arch;                            // without what follows a colon, as written or as the older flags say
     bool quantize = false, quantize_te = false;  // quanto's qfloat8
     bool low_vram = false;
-    job::NameParts names;  // of a full fine-tune: only_if_contains, ignore_if_contains
+    job::NameParts names;                        // of a full fine-tune: only_if_contains, ignore_if_contains
+    std::map<std::string, std::string> options;  // of model_kwargs those that the architecture looks at, as spelled
     bool operator==(const ModelConfig&) const = default;
 };
 
@@ -64,6 +66,8 @@ struct DatasetConfig {
     bool square_crop = false;
     bool cache_latents = false;  // in memory or on disk
     bool loads_pixels = false;   // the pixels come along beside cached latents
+    std::int64_t num_frames = 1;
+    std::int64_t controls = 0;  // control images of an item
     bool operator==(const DatasetConfig&) const = default;
 };
 
@@ -71,6 +75,8 @@ struct SampleItem {
     std::int64_t width = 512, height = 512, steps = 20;
     double guidance_scale = 7;
     double network_multiplier = 1;
+    std::int64_t frames = 1;
+    std::int64_t controls = 0;  // control images
     bool operator==(const SampleItem&) const = default;
 };
 

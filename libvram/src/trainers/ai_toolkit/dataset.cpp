@@ -170,8 +170,12 @@ class Measure {
     }
 
     void add(const DatasetConfig& dataset, Size size) {
-        if (seen_.emplace(size.width, size.height, dataset.batch_size).second)
-            batches_.push_back({size.width, size.height, 1, dataset.batch_size});
+        if (!seen_.emplace(size.width, size.height, dataset.num_frames, dataset.batch_size, dataset.controls).second)
+            return;
+        // A control image is taken to be of the item's own size.
+        const std::vector<job::PictureSize> references(static_cast<std::size_t>(dataset.controls),
+                                                       {size.width, size.height});
+        batches_.push_back({size.width, size.height, dataset.num_frames, dataset.batch_size, references});
     }
 
     const Architecture& architecture_;
@@ -179,7 +183,8 @@ class Measure {
     Diagnostics& notes_;
     std::map<std::string, std::vector<Size>> measured_;  // by folder
     std::vector<job::Batch> batches_;
-    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> seen_;  // width, height, count
+    // width, height, frames, count, controls
+    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>> seen_;
     std::int64_t guesses_ = 0;
 };
 
@@ -191,10 +196,11 @@ std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, c
 }
 
 void drop_repeated(std::vector<DatasetConfig>& datasets) {
-    std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool>> seen;
+    std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool, std::int64_t, std::int64_t>>
+        seen;
     std::erase_if(datasets, [&](const DatasetConfig& d) {
         return !seen.emplace(d.folder, d.resolution, d.batch_size, d.scale, d.square_crop, d.cache_latents,
-                             d.loads_pixels)
+                             d.loads_pixels, d.num_frames, d.controls)
                     .second;
     });
 }

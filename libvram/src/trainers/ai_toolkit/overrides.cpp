@@ -82,12 +82,12 @@ class Reader {
             out_.sizes_said = true;
             add(data, "resolution", {job_resolution, job_resolution});
         }
-        if (data.integer("frames", frames, 1) != 1)
-            data.complain("frames", Problem::unsupported, title_ + " trains on images: data.frames is 1");
-        out_.text_tokens = data.integer("text_tokens", {1, architecture_.text_tokens}, architecture_.text_tokens);
-        if (const auto images = data.integer_lists("reference_images", side, {2, 2}, {0, most_reference_images});
-            images && !images->empty())
-            data.complain("reference_images", Problem::unsupported, title_ + " takes no reference images here");
+        if (const auto said = data.integer("frames", frames)) of_frames(data, *said);
+        const std::int64_t most_tokens =
+            architecture_.most_text_tokens != 0 ? architecture_.most_text_tokens : architecture_.text_tokens;
+        out_.text_tokens = data.integer("text_tokens", {1, most_tokens}, architecture_.text_tokens);
+        if (const auto images = data.integer_lists("reference_images", side, {2, 2}, {0, most_reference_images}))
+            beside(data, *images);
         data.finish();
     }
 
@@ -187,11 +187,55 @@ class Reader {
                     data.path(key) + " must be divisible by " + std::to_string(divisible_by) + " for " + title_ +
                         ", not " + std::to_string(size[i]),
                     std::to_string(std::max(side.min, (size[i] + divisible_by / 2) / divisible_by * divisible_by)));
-        if (size.size() == 3 && size[2] != 1)
-            data.complain(key, Problem::unsupported, title_ + " trains on images: the frames of data.buckets are 1");
-        const job::Batch batch{size[0], size[1], 1, config_.train.batch_size};
+        const std::int64_t frames_of_it = size.size() == 3 ? size[2] : 1;
+        if (!takes(data, key, frames_of_it)) return;
+        const job::Batch batch{size[0], size[1], frames_of_it, config_.train.batch_size};
         if (std::find(out_.batches.begin(), out_.batches.end(), batch) == out_.batches.end())
             out_.batches.push_back(batch);
+    }
+
+    /// Whether the architecture takes so many frames; else there is a complaint.
+    bool takes(io::Fields& data, std::string_view key, std::int64_t count) const {
+        const std::int64_t step = architecture_.frame_step;
+        if (count == 1) return true;
+        if (step == 0) {
+            data.complain(key, Problem::unsupported, title_ + " trains on images: frames are 1");
+            return false;
+        }
+        if ((count - 1) % step == 0) return true;
+        data.complain(key, Problem::out_of_range,
+                      data.path(key) + ": frames of " + title_ + " must be a multiple of " + std::to_string(step) +
+                          " and one more, not " + std::to_string(count),
+                      std::to_string((count - 1 + step / 2) / step * step + 1));
+        return false;
+    }
+
+    /// Every batch of so many frames: those that were said, or the datasets'.
+    void of_frames(io::Fields& data, std::int64_t count) {
+        if (data.has("buckets")) {
+            data.complain("frames", Problem::conflict, "data.buckets say their frames themselves");
+            return;
+        }
+        if (!takes(data, "frames", count)) return;
+        for (job::Batch& batch : out_.batches) batch.frames = count;
+        for (DatasetConfig& dataset : config_.datasets) dataset.num_frames = count;
+        drop_repeated(config_.datasets);
+    }
+
+    /// So many pictures beside every item.
+    void beside(io::Fields& data, const std::vector<std::vector<std::int64_t>>& images) {
+        if (static_cast<std::int64_t>(images.size()) > architecture_.most_references) {
+            data.complain("reference_images", Problem::unsupported,
+                          title_ + (architecture_.most_references == 0
+                                        ? " takes no reference images here"
+                                        : " takes at most " + std::to_string(architecture_.most_references)));
+            return;
+        }
+        std::vector<job::PictureSize> references;
+        for (const std::vector<std::int64_t>& image : images) references.push_back({image[0], image[1]});
+        for (job::Batch& batch : out_.batches) batch.references = references;
+        for (DatasetConfig& dataset : config_.datasets) dataset.controls = static_cast<std::int64_t>(images.size());
+        drop_repeated(config_.datasets);
     }
 
     /// Every dataset at this resolution, and none of them twice.

@@ -7,6 +7,7 @@
 #include "nn/adapter/targets.hpp"
 #include "nn/adapter/toolkit.hpp"
 #include "shadow/ops.hpp"
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/named_model.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -46,24 +47,6 @@ std::function<bool(std::string_view)> selected(std::function<bool(std::string_vi
     };
 }
 
-nn::Rules transformer_rules(const job::Job& job) {
-    nn::Rules rules;
-    rules.dtype = job.dtype;  // unet.to(device, dtype): what the class keeps in fp32 is cast like all else
-    if (job.quantization == job::Quantization::quanto_qfloat8) rules.quantizer = &nn::quantize::quanto_qfloat8;
-    const auto& training = std::get<job::Training>(job.work);
-    if (const auto* lora = std::get_if<job::Lora>(&training.method)) {
-        rules.adapter = &nn::adapter::toolkit;
-        rules.adapts = selected(nn::adapter::targets(lora->targets), lora->names);
-        rules.rank = lora->rank;
-        rules.adapter_dtype = lora->dtype;
-    } else {
-        rules.train_base = true;
-        const job::NameParts& names = std::get<job::FullFinetune>(training.method).names;
-        if (names != job::NameParts{}) rules.trains = selected([](std::string_view) { return true; }, names);
-    }
-    return rules;
-}
-
 nn::Rules plain_rules(Dtype dtype, job::Quantization quantization = job::Quantization::none) {
     nn::Rules rules;
     rules.dtype = dtype;
@@ -71,23 +54,92 @@ nn::Rules plain_rules(Dtype dtype, job::Quantization quantization = job::Quantiz
     return rules;
 }
 
+/// fnmatch of a pattern whose only signs are stars.
+bool matches(std::string_view name, std::string_view pattern) {
+    const std::size_t star = pattern.find('*');
+    if (star == std::string_view::npos) return name == pattern;
+    if (name.substr(0, star) != pattern.substr(0, star)) return false;
+    const std::string_view rest = pattern.substr(star + 1);
+    for (std::size_t at = star; at <= name.size(); ++at)
+        if (matches(name.substr(at), rest)) return true;
+    return false;
+}
+
+shadow::LayoutRef layout_of(const Tensor& tensor) { return tensor.defined() ? tensor.layout() : nullptr; }
+
+Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? round_up(tensor.layout()->bytes, 512) : 0; }
+
 }  // namespace
 
-PromptEmbeds clone(const PromptEmbeds& embeds) {
+std::int64_t PromptEmbeds::tokens() const {
+    std::int64_t most = 0;
+    for (const Tensor& one : text_embeds) most = std::max(most, one.size(is_list ? 0 : 1));
+    return most;
+}
+
+std::int64_t PromptEmbeds::count() const {
+    return is_list ? static_cast<std::int64_t>(text_embeds.size()) : text_embeds[0].size(0);
+}
+
+Bytes PromptEmbeds::bytes() const {
+    Bytes sum = bytes_of(pooled_embeds) + bytes_of(attention_mask);
+    for (const Tensor& one : text_embeds) sum += bytes_of(one);
+    return sum;
+}
+
+PromptEmbeds mapped(const PromptEmbeds& embeds, const std::function<Tensor(const Tensor&)>& change) {
     PromptEmbeds out;
-    out.text_embeds = shadow::clone(embeds.text_embeds);
-    if (embeds.pooled_embeds.defined()) out.pooled_embeds = shadow::clone(embeds.pooled_embeds);
+    out.is_list = embeds.is_list;
+    for (const Tensor& one : embeds.text_embeds) out.text_embeds.push_back(change(one));
+    if (embeds.pooled_embeds.defined()) out.pooled_embeds = change(embeds.pooled_embeds);
+    if (embeds.attention_mask.defined()) out.attention_mask = change(embeds.attention_mask);
     return out;
 }
 
+PromptEmbeds clone(const PromptEmbeds& embeds) {
+    return mapped(embeds, [](const Tensor& one) { return shadow::clone(one); });
+}
+
 PromptEmbeds repeated(const PromptEmbeds& embeds, std::int64_t count) {
-    const auto repeat = [&](const Tensor& one) {
-        const std::vector<Tensor> all(static_cast<std::size_t>(count), one);
+    const auto times = static_cast<std::size_t>(count);
+    PromptEmbeds out;
+    if (embeds.is_list) {
+        out = embeds;
+        for (std::size_t i = 1; i < times; ++i)
+            for (const Tensor& one : embeds.text_embeds) out.text_embeds.push_back(one);
+        return out;
+    }
+    return mapped(embeds, [&](const Tensor& one) {
+        const std::vector<Tensor> all(times, one);
         return shadow::cat(all, 0);
+    });
+}
+
+HostEmbeds::HostEmbeds(const PromptEmbeds& embeds)
+    : is_list_(embeds.is_list),
+      pooled_embeds_(layout_of(embeds.pooled_embeds)),
+      attention_mask_(layout_of(embeds.attention_mask)) {
+    for (const Tensor& one : embeds.text_embeds) text_embeds_.push_back(one.layout());
+}
+
+PromptEmbeds HostEmbeds::to_gpu(Run& run, std::int64_t count) const {
+    const auto brought = [&](shadow::LayoutRef layout) {
+        if (layout == nullptr) return Tensor();
+        Dims sizes = layout->sizes;
+        sizes[0] = count;
+        return run.empty(sizes, layout->dtype, Op::to_device);
     };
     PromptEmbeds out;
-    out.text_embeds = repeat(embeds.text_embeds);
-    if (embeds.pooled_embeds.defined()) out.pooled_embeds = repeat(embeds.pooled_embeds);
+    out.is_list = is_list_;
+    for (const shadow::LayoutRef one : text_embeds_) {
+        if (!is_list_) {
+            out.text_embeds.push_back(brought(one));
+            continue;
+        }
+        for (std::int64_t i = 0; i < count; ++i) out.text_embeds.push_back(run.empty(one, Op::to_device));
+    }
+    out.pooled_embeds = brought(pooled_embeds_);
+    out.attention_mask = brought(attention_mask_);
     return out;
 }
 
@@ -143,10 +195,12 @@ void Loading::begin(const char* name) {
     facts_.phases.push_back({name, name, {}, 0, 0});
 }
 
-Pipeline::Pipeline(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
+Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, const profile::Catalogue& catalogue,
+                   Run& run_in)
     : run(run_in),
       job(job_in),
-      transformer(run, "transformer", transformer_rules(job), profile_of(job, catalogue, job.model)) {
+      transformer(run, std::string(architecture.denoiser), transformer_rules(architecture, job),
+                  profile_of(job, catalogue, job.model)) {
     const job::Pipeline& parts = job.pipeline;
     if (!parts.vae.empty())
         vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype), catalogue.model_of(parts.vae));
@@ -160,13 +214,36 @@ Pipeline::Pipeline(const job::Job& job_in, const profile::Catalogue& catalogue, 
     }
 }
 
+nn::Rules Pipeline::transformer_rules(const Architecture& architecture, const job::Job& job) {
+    nn::Rules rules;
+    rules.dtype = job.dtype;  // unet.to(device, dtype): what the class keeps in fp32 is cast like all else
+    if (job.quantization == job::Quantization::quanto_qfloat8) rules.quantizer = &nn::quantize::quanto_qfloat8;
+    if (!architecture.quantization_exclude.empty())
+        rules.quantizes = [excluded = architecture.quantization_exclude](std::string_view name) {
+            return std::none_of(excluded.begin(), excluded.end(),
+                                [&](std::string_view pattern) { return matches(name, pattern); });
+        };
+    const auto& training = std::get<job::Training>(job.work);
+    if (const auto* lora = std::get_if<job::Lora>(&training.method)) {
+        rules.adapter = &nn::adapter::toolkit;
+        rules.adapts = selected(nn::adapter::targets(lora->targets), lora->names);
+        rules.rank = lora->rank;
+        rules.adapter_dtype = lora->dtype;
+    } else {
+        rules.train_base = true;
+        const job::NameParts& names = std::get<job::FullFinetune>(training.method).names;
+        if (names != job::NameParts{}) rules.trains = selected([](std::string_view) { return true; }, names);
+    }
+    return rules;
+}
+
 Pipeline::Placement Pipeline::placement() const {
     return {vae && vae->on_gpu(), transformer.on_gpu(), !text_encoders.empty() && text_encoders.back()->on_gpu()};
 }
 
 void Pipeline::place(const Placement& where) {
     if (vae) vae->move(where.vae);
-    transformer.move(where.transformer);
+    transformer_to(where.transformer);
     for (const std::unique_ptr<Part>& text_encoder : text_encoders) text_encoder->move(where.text_encoder);
     flush();
 }
@@ -181,9 +258,40 @@ void Pipeline::park_text_encoders() {
     flush();
 }
 
+Dims Pipeline::pixels(const job::Batch& batch) const {
+    if (batch.frames > 1) return {batch.count, batch.frames, 3, batch.height, batch.width};
+    return {batch.count, 3, batch.height, batch.width};
+}
+
+Tensor Pipeline::set_train_timesteps() {
+    // 1000 values, sorted.
+    Tensor t = run.empty({1000}, Dtype::f32, Op::noise);
+    t = shadow::sigmoid(std::move(t));
+    Tensor timesteps = shadow::rsub_scalar(t);
+    timesteps = shadow::mul_scalar(std::move(timesteps));
+    const Tensor sorted = run.empty({1000}, Dtype::f32, Op::index);
+    const Tensor indices = run.empty({1000}, Dtype::i64, Op::index);
+    return sorted;
+}
+
+Tensor Pipeline::add_noise(const Tensor& original_sample, const Tensor&, const Tensor& timestep) {
+    // The fp32 timestep has a dimension, so its products are fp32.
+    const Tensor t_01 = shadow::div_scalar(timestep);
+    const Tensor rest = shadow::rsub_scalar(t_01);
+    const Tensor kept = run.empty(original_sample.sizes(), Dtype::f32, Op::mul);
+    const Tensor added = run.empty(original_sample.sizes(), Dtype::f32, Op::mul);
+    return run.empty(original_sample.sizes(), Dtype::f32, Op::add);
+}
+
+Tensor Pipeline::condition_noisy_latents(const Tensor& latents, const job::Batch&) { return latents; }
+
+Tensor Pipeline::get_loss_target(const Tensor& noise, const Tensor& batch_latents) {
+    return shadow::sub(noise, batch_latents);
+}
+
 models::Request Pipeline::request_of(const job::Batch& batch, const PromptEmbeds& embeds) const {
     models::Request request = sized(batch);
-    request.text_tokens = embeds.text_embeds.size(1);
+    request.text_tokens = embeds.tokens();
     request.dtype = job.dtype;
     return request;
 }
@@ -197,7 +305,7 @@ models::Request Pipeline::vae_request(const job::Batch& batch, std::int64_t coun
     return request;
 }
 
-Tensor Pipeline::transform(const Tensors& args, const models::Request& request) {
+Tensors Pipeline::transform_all(const Tensors& args, const models::Request& request) {
     if (handed != nullptr) {
         std::size_t i = 0;
         for (const models::Value& value : transformer.model->inputs(request)) {
@@ -206,7 +314,21 @@ Tensor Pipeline::transform(const Tensors& args, const models::Request& request) 
         }
         handed = nullptr;
     }
-    return transformer.forward(args, request)[0];
+    return transformer.forward(args, request);
+}
+
+Tensor Pipeline::transform(const Tensors& args, const models::Request& request) {
+    return transform_all(args, request)[0];
+}
+
+Tensor Pipeline::encode_kl(Tensor image_list_in, const job::Batch& batch) {
+    const Tensor image_list = std::move(image_list_in);
+    vae->to_gpu();
+    const shadow::ComponentScope scope(run, "vae");
+    const Tensor images = run.empty_like(image_list, Op::stack);  // torch.stack of the items
+    const Tensor latents = sample_latents(images, batch);
+    Tensor shifted = shadow::add_scalar(latents);
+    return shadow::mul_scalar(std::move(shifted));
 }
 
 Tensor Pipeline::sample_latents(const Tensor& images, const job::Batch& batch) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "models/model.hpp"
 #include "nn/quantize/quanto.hpp"
+#include "shadow/layout.hpp"
 #include "vram/job/job.hpp"
 #include "vram/profile/catalogue.hpp"
 #include "vram/run/facts.hpp"
@@ -18,15 +20,45 @@ using shadow::Run;
 using shadow::Tensor;
 using shadow::Tensors;
 
+/// Prompts to encode.
+struct Prompts {
+    std::int64_t count = 1;
+    bool blank = false;                          // "", which architectures that trim keep short
+    std::vector<job::PictureSize> references{};  // that the text encoder is shown, of each prompt
+};
+
+struct Architecture;
+
 /// toolkit/prompt_utils.py, PromptEmbeds.
 struct PromptEmbeds {
-    Tensor text_embeds;    // [B, T, D]
-    Tensor pooled_embeds;  // [B, D], of architectures that pool; else undefined
+    Tensors text_embeds;    // one of all prompts, [B, T, D]; of architectures that keep a list, one a prompt: [T, D]
+    bool is_list = false;   // which of the two
+    Tensor pooled_embeds;   // [B, D], of architectures that pool; else undefined
+    Tensor attention_mask;  // [B, T], of architectures that hand it on; else undefined
+    [[nodiscard]] std::int64_t tokens() const;  ///< T, the longest of a list
+    [[nodiscard]] std::int64_t count() const;   ///< B
+    [[nodiscard]] Bytes bytes() const;          ///< each storage rounded to 512
 };
+/// Of each tensor what `change` makes of it.
+[[nodiscard]] PromptEmbeds mapped(const PromptEmbeds& embeds, const std::function<Tensor(const Tensor&)>& change);
 /// Of each tensor a copy. `detach` is one, too: PromptEmbeds.detach clones.
 [[nodiscard]] PromptEmbeds clone(const PromptEmbeds& embeds);
-/// concat_prompt_embeds([embeds] * count).
+/// concat_prompt_embeds([embeds] * count): a list is only longer.
 [[nodiscard]] PromptEmbeds repeated(const PromptEmbeds& embeds, std::int64_t count);
+
+/// The embeds of one prompt as they wait in host memory.
+class HostEmbeds {
+  public:
+    HostEmbeds() = default;
+    explicit HostEmbeds(const PromptEmbeds& embeds);
+    /// Those of `count` such prompts, padded to one length where they are one tensor.
+    [[nodiscard]] PromptEmbeds to_gpu(Run& run, std::int64_t count) const;
+
+  private:
+    std::vector<shadow::LayoutRef> text_embeds_;
+    bool is_list_ = false;
+    shadow::LayoutRef pooled_embeds_, attention_mask_;
+};
 
 /// One model of the pipeline, and where it stands. The adapter's matrices are no part of the model: they stay where
 /// they are.
@@ -42,10 +74,13 @@ class Part {
     void to_cpu();
     void move(bool to_gpu_if_true) { to_gpu_if_true ? to_gpu() : to_cpu(); }
     [[nodiscard]] bool on_gpu() const noexcept { return on_gpu_; }
+    [[nodiscard]] const std::string& component() const noexcept { return component_; }
     /// from_pretrained, .to(gpu) in full, quanto's quantize and freeze.
     void load_full() { loader_.load(); }
     void quantize();
     void loaded() { on_gpu_ = true; }
+    /// quantize_model (toolkit/util/quantize.py): the blocks pass through the GPU one at a time; all stays on the host.
+    void quantize_model() {}
 
     nn::Weights weights;
     std::unique_ptr<models::Model> model;
@@ -85,18 +120,33 @@ class Pipeline {
     [[nodiscard]] Placement placement() const;
     /// set_device_state, in its order: the VAE, the transformer, the text encoders; then flush.
     void place(const Placement& where);
+    /// The models that the network wraps, or that are trained in full.
+    [[nodiscard]] virtual std::vector<Part*> trained() { return {&transformer}; }
+    /// unet.to(device)
+    virtual void transformer_to(bool to_gpu_if_true) { transformer.move(to_gpu_if_true); }
     /// unload_text_encoder: what is cached needs no encoder any more.
     void free_text_encoders();
     void park_text_encoders();  ///< text_encoder_to("cpu"), then flush
 
     /// Where the models arrive, until all of them stand where the loop will look for them.
     virtual void load_model(Loading& loading) = 0;
-    /// Of `count` prompts.
-    [[nodiscard]] virtual PromptEmbeds get_prompt_embeds(std::int64_t count) = 0;
-    /// Latents of this batch.
+    [[nodiscard]] virtual PromptEmbeds get_prompt_embeds(const Prompts& prompts) = 0;
+    /// Pixels of this batch as the loader hands them over: [B, 3, H, W], or [B, F, 3, H, W] of videos.
+    [[nodiscard]] virtual Dims pixels(const job::Batch& batch) const;
+    /// Latents of this batch: [B, C, h, w], or [B, C, f, h, w].
     [[nodiscard]] virtual Dims latents(const job::Batch& batch) const = 0;
-    /// encode_images: [B, 3, H, W] → latents, through the VAE's distribution.
+    /// encode_images: pixels → latents, through the VAE's distribution.
     [[nodiscard]] virtual Tensor encode_images(Tensor image_list, const job::Batch& batch) = 0;
+    /// noise_scheduler.set_train_timesteps, or set_timesteps: the timesteps that the scheduler keeps. As it stands
+    /// here: CustomFlowMatchEulerDiscreteScheduler's, sigmoid.
+    [[nodiscard]] virtual Tensor set_train_timesteps();
+    /// noise_scheduler.add_noise of one item: `original_sample` and `noise` [1, …], `timestep` [1]. As it stands here:
+    /// CustomFlowMatchEulerDiscreteScheduler's.
+    [[nodiscard]] virtual Tensor add_noise(const Tensor& original_sample, const Tensor& noise, const Tensor& timestep);
+    /// What architectures with control images put beside the noisy latents.
+    [[nodiscard]] virtual Tensor condition_noisy_latents(const Tensor& latents, const job::Batch& batch);
+    /// What the prediction is compared with. As it stands here, of flow matching: noise - latents.
+    [[nodiscard]] virtual Tensor get_loss_target(const Tensor& noise, const Tensor& batch_latents);
     /// What predict_noise leaves to the architecture: `latent_model_input` is scaled already, `timestep` [B] counts to
     /// 1000.
     [[nodiscard]] virtual Tensor get_noise_prediction(const Tensor& latent_model_input, const Tensor& timestep,
@@ -116,15 +166,21 @@ class Pipeline {
 
   protected:
     /// The last text encoder is quantised, if any is.
-    Pipeline(const job::Job& job, const profile::Catalogue& catalogue, Run& run);
+    Pipeline(const Architecture& architecture, const job::Job& job, const profile::Catalogue& catalogue, Run& run);
 
+    /// What the network and the quantiser do to a denoiser.
+    [[nodiscard]] static nn::Rules transformer_rules(const Architecture& architecture, const job::Job& job);
     /// Of a batch of this size, in the model's dtype.
     [[nodiscard]] models::Request request_of(const job::Batch& batch, const PromptEmbeds& embeds) const;
     /// Of `count` items of this size, in the VAE's dtype.
     [[nodiscard]] models::Request vae_request(const job::Batch& batch, std::int64_t count,
                                               models::Request::Operation operation) const;
+    /// transformer(**args)
+    [[nodiscard]] Tensors transform_all(const Tensors& args, const models::Request& request);
     /// transformer(**args)[0]
     [[nodiscard]] Tensor transform(const Tensors& args, const models::Request& request);
+    /// BaseModel.encode_images with an AutoencoderKL: [B, 3, H, W] → scaled and shifted latents.
+    [[nodiscard]] Tensor encode_kl(Tensor image_list, const job::Batch& batch);
     /// vae.encode(images).latent_dist.sample(): the distribution dies with it.
     [[nodiscard]] Tensor sample_latents(const Tensor& images, const job::Batch& batch);
     /// vae.decode(latents).sample of one picture, and VaeImageProcessor.postprocess of it.

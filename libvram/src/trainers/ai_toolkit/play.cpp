@@ -31,7 +31,7 @@ class Process {
           made_(architecture_of(profile_of(job, catalogue, job.model))->make(job, catalogue, run)),
           pipeline_(*made_),
           loop_(pipeline_, resident_, facts) {
-        pipeline_.transformer.model->gradient_checkpointing = training_.gradient_checkpointing;
+        for (Part* part : pipeline_.trained()) part->model->gradient_checkpointing = training_.gradient_checkpointing;
     }
 
     void play() {
@@ -46,13 +46,15 @@ class Process {
             tell("save", "save");
             save(pipeline_, resident_, loop_.optimizer);
         }
-        const nn::Weights& weights = pipeline_.transformer.weights;
-        facts_.weights = weights.base_bytes();
-        facts_.adapter = weights.adapter_bytes();
+        for (const Part* part : pipeline_.trained()) {
+            const nn::Weights& weights = part->weights;
+            facts_.weights += weights.base_bytes();
+            facts_.adapter += weights.adapter_bytes();
+            facts_.counts.parameters += weights.base_parameters();
+            facts_.counts.adapted_modules += weights.adapted_modules;
+            facts_.counts.adapter_parameters += weights.adapter_parameters();
+        }
         facts_.optimizer_state = loop_.optimizer.state_bytes();
-        facts_.counts.parameters = weights.base_parameters();
-        facts_.counts.adapted_modules = weights.adapted_modules;
-        facts_.counts.adapter_parameters = weights.adapter_parameters();
     }
 
   private:
@@ -65,17 +67,17 @@ class Process {
         return {!parts_.cache_latents, true, !parts_.cache_text && !parts_.unload_text};
     }
 
-    PromptEmbeds encode() {
+    PromptEmbeds encode(const Prompts& prompts) {
         const NoGrad no_grad(run_);
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
-        return pipeline_.get_prompt_embeds(1);
+        return pipeline_.get_prompt_embeds(prompts);
     }
 
     /// load_model, and the rest of BaseSDTrainProcess.run up to the datasets.
     void load() {
         Loading loading(run_, facts_);
         pipeline_.load_model(loading);
-        pipeline_.transformer.weights.adapter_to_gpu();
+        for (Part* part : pipeline_.trained()) part->weights.adapter_to_gpu();
         {
             const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
             resident_.torch_multiplier = run_.empty({training_.batches.front().count}, Dtype::f32, Op::to_device);
@@ -101,7 +103,7 @@ class Process {
             item.count = 1;
             if (std::find(seen.begin(), seen.end(), item) != seen.end()) continue;
             seen.push_back(item);
-            const Tensor imgs = run_.empty({1, 3, item.height, item.width}, job_.dtype, Op::to_device);
+            const Tensor imgs = run_.empty(pipeline_.pixels(item), job_.dtype, Op::to_device);
             const Tensor latent = pipeline_.encode_images(imgs, item);
             const Tensor copy = shadow::clone(latent);
         }
@@ -114,24 +116,29 @@ class Process {
         tell("cache_text", "cache");
         if (parts_.cache_text) {
             pipeline_.place({false, false, true});
-            static_cast<void>(encode());
+            resident_.caption_embeds =
+                HostEmbeds(encode({.count = 1, .references = training_.batches.front().references}));
         }
         pipeline_.flush();
         // prepare_accelerator
         pipeline_.vae->to_gpu();
-        pipeline_.transformer.to_gpu();
-        if (parts_.cache_text) pipeline_.transformer.to_cpu();
+        pipeline_.transformer_to(true);
+        if (parts_.cache_text) pipeline_.transformer_to(false);
+        const Prompts blank{.count = 1, .blank = true};
         {
-            const PromptEmbeds encoded = encode();
+            const PromptEmbeds encoded = encode(blank);
             const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
             resident_.unconditional_embeds = clone(encoded);  // .detach()
         }
         if (parts_.cache_latents) pipeline_.vae->to_cpu();
         pipeline_.flush();
         if (parts_.cache_text || parts_.unload_text) {
-            resident_.cached_blank_embeds = encode();
+            resident_.cached_blank_embeds = encode(blank);
             if (job_.sampling.baseline || job_.sampling.periodic)
-                for (int prompt = 0; prompt < 2 && !job_.sampling.images.empty(); ++prompt) static_cast<void>(encode());
+                for (const job::Batch& image : job_.sampling.images) {
+                    resident_.caption_embeds = HostEmbeds(encode({.count = 1, .references = image.references}));
+                    static_cast<void>(encode({.count = 1, .blank = true, .references = image.references}));
+                }
             if (parts_.cache_text) {
                 pipeline_.free_text_encoders();
             } else {

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
 
@@ -38,6 +40,52 @@ void read_caching(Section& section, DatasetConfig& out) {
     out.loads_pixels = along || tensors;
 }
 
+/// Of a video that many frames are taken; the architecture's VAE wants n · step + 1.
+void read_frames(Section& section, DatasetConfig& out) {
+    const std::int64_t frames = section.fields.integer("num_frames", {.min = 1, .max = most_frames}, 1);
+    const Architecture* architecture = section.reading.architecture;
+    if (frames == 1 || architecture == nullptr) return;
+    const std::int64_t step = architecture->frame_step;
+    if (step == 0)
+        section.refuse("num_frames", std::string(architecture->title) + " trains on images");
+    else if ((frames - 1) % step != 0)
+        section.fields.complain("num_frames", Problem::out_of_range,
+                                section.fields.path("num_frames") + " of " + std::string(architecture->title) +
+                                    " must be a multiple of " + std::to_string(step) + " and one more, not " +
+                                    std::to_string(frames),
+                                std::to_string((frames - 1 + step / 2) / step * step + 1));
+    else
+        out.num_frames = frames;
+}
+
+/// `control_path_1` to `_3` win over `control_path`, a text or a list.
+void read_controls(Section& section, DatasetConfig& out) {
+    std::string_view said;
+    std::int64_t numbered = 0;
+    for (const std::string_view key : {"control_path_1", "control_path_2", "control_path_3"})
+        if (const Node* node = section.value(key); node != nullptr && truthy(*node)) {
+            ++numbered;
+            said = key;
+        }
+    const Node* paths = section.value("control_path");
+    if (paths != nullptr && truthy(*paths)) {
+        out.controls = paths->list() != nullptr ? static_cast<std::int64_t>(paths->list()->size()) : 1;
+        if (numbered == 0) said = "control_path";
+    }
+    if (numbered > 0) out.controls = numbered;
+    const Architecture* architecture = section.reading.architecture;
+    if (out.controls == 0 || architecture == nullptr) return;
+    const std::int64_t most = architecture->most_references;
+    if (most == 0)  // the loader reads them, and the model never looks at them
+        section.fields.complain(said, Problem::unsupported,
+                                std::string(architecture->title) + " takes no control images", {}, Severity::warning);
+    else if (out.controls > most)
+        section.fields.complain(said, Problem::out_of_range,
+                                std::string(architecture->title) + " takes at most " + std::to_string(most) +
+                                    " control images, not " + std::to_string(out.controls));
+    out.controls = std::min(out.controls, most);
+}
+
 struct Resolution {
     std::int64_t value;
     SaidAt at;
@@ -72,8 +120,8 @@ class DatasetsReader {
         out.scale = section.fields.number("scale", {.min = 1e-6, .max = 1e6}, 1.0);
         out.square_crop = section.flag("square_crop", false);
         if (!section.flag("buckets", true)) section.refuse("buckets", "without buckets each image has its own size");
-        if (section.fields.integer("num_frames", {.min = 1}, 1) > 1)
-            section.refuse("num_frames", "FLUX trains on images");
+        read_frames(section, out);
+        read_controls(section, out);
         if (const std::string type = section.fields.text("type", "image"); type != "image")
             section.refuse("type", "only images are");
         read_caching(section, out);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -59,6 +60,18 @@ void read_attn_masking(Section& model) {
                               "the trainer refuses attn_masking without is_flux: true");
 }
 
+/// `model_kwargs`: what the architecture looks at is kept as it is spelled; the trainer passes over the rest.
+void read_options(Section& model, ModelConfig& out) {
+    const Node* node = model.value("model_kwargs");
+    const Architecture* architecture = model.reading.architecture;
+    if (node == nullptr || node->map() == nullptr || architecture == nullptr) return;
+    for (const auto& entry : *node->map()) {
+        const auto& known = architecture->options;
+        if (std::find(known.begin(), known.end(), entry.key) != known.end())
+            out.options.emplace(entry.key, entry.value.spelled());
+    }
+}
+
 }  // namespace
 
 void read_arch(Section& process, Config& config) {
@@ -75,7 +88,8 @@ void read_arch(Section& process, Config& config) {
     }
     const Arch arch = arch_of(*model);
     config.model.arch = arch.name;
-    if (architecture_named(arch.name) != nullptr || !reading.modelled) return;
+    reading.architecture = architecture_named(arch.name);
+    if (reading.architecture != nullptr || !reading.modelled) return;
     reading.modelled = false;
     const std::string key = path + "." + std::string(arch.said_by);
     std::vector<std::string_view> known;
@@ -103,6 +117,7 @@ void read_model(Section& process, Config& config) {
     out.names = {model.parts("only_if_contains"), model.parts("ignore_if_contains")};
     read_qtype(model, out.quantize || out.quantize_te);
     read_attn_masking(model);
+    read_options(model, out);
     for (const std::string_view key : {"vae_dtype", "te_dtype"})
         if (model.value(key) != nullptr) model.refuse(key, "the VAE and the text encoders are taken in train.dtype");
     model.finish();

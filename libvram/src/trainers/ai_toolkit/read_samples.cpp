@@ -39,6 +39,8 @@ struct WholeFlag {
 constexpr WholeFlag whole_flags[] = {{"w", &SampleItem::width, most_side},
                                      {"h", &SampleItem::height, most_side},
                                      {"s", &SampleItem::steps, most_steps},
+                                     {"frames", &SampleItem::frames, most_frames},
+                                     {"num_frames", &SampleItem::frames, most_frames},
                                      {"steps", &SampleItem::steps, most_steps}};
 struct NumberFlag {
     std::string_view name;
@@ -123,8 +125,20 @@ SampleItem read_item(Section& section, const SampleItem& defaults) {
     out.height = section.fields.integer("height", {.min = 1, .max = most_side}, defaults.height);
     out.steps = section.fields.integer("sample_steps", {.min = 1, .max = most_steps}, defaults.steps);
     out.guidance_scale = section.fields.number("guidance_scale", {}, defaults.guidance_scale);
+    out.frames = section.fields.integer("num_frames", {.min = 1, .max = most_frames}, defaults.frames);
     out.network_multiplier = read_multiplier(section, defaults.network_multiplier);
     return out;
+}
+
+/// How many control images are named: ctrl_img is the first where ctrl_img_1 is not said.
+std::int64_t read_controls(Section& section) {
+    const auto names = [&](std::string_view key) {
+        const Node* node = section.value(key);
+        return node != nullptr && truthy(*node);
+    };
+    const bool older = names("ctrl_img"), first = names("ctrl_img_1"), second = names("ctrl_img_2"),
+               third = names("ctrl_img_3");
+    return (older || first ? 1 : 0) + (second ? 1 : 0) + (third ? 1 : 0);
 }
 
 /// The nodes of a list. A text would be a prompt a letter to the trainer, which nobody means.
@@ -165,6 +179,7 @@ std::vector<SampleItem> read_items(Section& sample, const SampleItem& defaults) 
             if (section.fields.is_absent()) continue;
             item = read_item(section, defaults);
             there = read_prompt(sample.reading, section.value("prompt"), path + ".prompt", item);
+            item.controls = read_controls(section);
             section.finish();
         } else {
             there = read_prompt(sample.reading, &list[i], path, item);

@@ -18,6 +18,7 @@ namespace vram::trainers::ai_toolkit {
 /// tensor within 63 bits.
 inline constexpr std::int64_t most_items = 4096;       // in a batch, and batches that accumulate
 inline constexpr std::int64_t most_side = 65536;       // pixels
+inline constexpr std::int64_t most_frames = 4097;      // of a video
 inline constexpr std::int64_t most_rank = 65536;       // FLUX's widest linear has 15360 features
 inline constexpr std::int64_t most_steps = 10'000;     // of a sampler; its schedule is a tensor
 inline constexpr std::int64_t most_datasets = 10'000;  // one for each resolution: what a person can have meant

@@ -180,6 +180,7 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     out.cache_text = config.train.cache_text_embeddings;
     out.unload_text = config.train.unload_text_encoder && !config.train.cache_text_embeddings;
     out.low_vram = config.model.low_vram;
+    out.options = config.model.options;
     return out;
 }
 
@@ -193,14 +194,18 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     std::vector<SampleItem> items = config.first_sample;
     items.insert(items.end(), config.sample.samples.begin(), config.sample.samples.end());
     bool one_multiplier = true;
-    std::set<std::pair<std::int64_t, std::int64_t>> seen;
     std::vector<job::Batch> images;
     for (const SampleItem& item : items) {
-        const std::int64_t step = architecture.divisible_by;
-        const job::Batch image{item.width / step * step, item.height / step * step, 1, 1};
-        if (seen.emplace(image.width, image.height).second) images.push_back(image);
+        const std::int64_t step = architecture.sample_step != 0 ? architecture.sample_step : architecture.divisible_by;
+        job::Batch image{item.width / step * step, item.height / step * step, 1, 1};
+        // A pipeline rounds down to what its VAE can decode.
+        if (architecture.frame_step != 0)
+            image.frames = (item.frames - 1) / architecture.frame_step * architecture.frame_step + 1;
+        const std::int64_t controls = std::min(item.controls, architecture.most_references);
+        image.references.assign(static_cast<std::size_t>(controls), {image.width, image.height});
+        if (std::find(images.begin(), images.end(), image) == images.end()) images.push_back(image);
         out.steps = std::max(out.steps, item.steps);
-        out.guidance = item.guidance_scale;
+        out.guidance = std::max(out.guidance, item.guidance_scale);
         one_multiplier = one_multiplier && item.network_multiplier == items.front().network_multiplier;
     }
     out.images = heaviest(images, most_images, text_tokens);

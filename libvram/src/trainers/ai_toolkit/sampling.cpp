@@ -31,10 +31,10 @@ class Averaged {
 
 /// ToolkitModuleMixin.merge_in of every module: weight + multiplier * (up @ down) * scale, in fp32, then cast back and
 /// copied.
-void merge_in(Pipeline& pipeline, bool adapter_is_zero) {
-    nn::Weights& weights = pipeline.transformer.weights;
-    Run& run = pipeline.run;
-    const ComponentScope scope(run, "transformer");
+void merge_in(Part& part, bool adapter_is_zero) {
+    nn::Weights& weights = part.weights;
+    Run& run = weights.run();
+    const ComponentScope scope(run, part.component());
     std::deque<Parameter>& all = weights.all_adapter();
     for (std::size_t i = 0; i + 1 < all.size(); ++i) {
         if (all[i].buffer || all[i + 1].buffer) continue;  // down, up, two scalars
@@ -61,12 +61,13 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     pipeline.flush();
     const Averaged averaged(pipeline, resident, optimizer);
     pipeline.flush();
-    nn::Weights& weights = pipeline.transformer.weights;
     const bool merges = pipeline.job.sampling.merges_adapter;
     if (merges) {
-        pipeline.transformer.to_gpu();
-        merge_in(pipeline, adapter_is_zero);
-        weights.adapters_active = false;
+        pipeline.transformer_to(true);
+        for (Part* part : pipeline.trained()) {
+            merge_in(*part, adapter_is_zero);
+            part->weights.adapters_active = false;
+        }
     }
     const Pipeline::Placement before = pipeline.placement();
     pipeline.place({true, true, true});
@@ -78,15 +79,11 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
             const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
             if (parts.cache_text || parts.unload_text) {
                 // sample_prompts_cache, from host memory.
-                for (PromptEmbeds* embeds : {&conditional_embeds, &unconditional_embeds}) {
-                    const PromptEmbeds& cached = resident.cached_blank_embeds;
-                    embeds->text_embeds = run.empty(cached.text_embeds.layout(), Op::to_device);
-                    if (cached.pooled_embeds.defined())
-                        embeds->pooled_embeds = run.empty(cached.pooled_embeds.layout(), Op::to_device);
-                }
+                conditional_embeds = resident.caption_embeds.to_gpu(run, 1);
+                unconditional_embeds = HostEmbeds(resident.cached_blank_embeds).to_gpu(run, 1);
             } else {
-                conditional_embeds = pipeline.get_prompt_embeds(1);
-                unconditional_embeds = pipeline.get_prompt_embeds(1);
+                conditional_embeds = pipeline.get_prompt_embeds({1, false, image.references});
+                unconditional_embeds = pipeline.get_prompt_embeds({1, true, image.references});
             }
         }
         pipeline.generate_single_image(conditional_embeds, unconditional_embeds, image);
@@ -94,10 +91,12 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     }
     pipeline.flush();
     pipeline.place(before);
-    pipeline.transformer.to_gpu();
+    pipeline.transformer_to(true);
     if (merges) {
-        merge_in(pipeline, adapter_is_zero);  // merge_out: the same with the sign turned
-        weights.adapters_active = true;
+        for (Part* part : pipeline.trained()) {
+            merge_in(*part, adapter_is_zero);  // merge_out: the same with the sign turned
+            part->weights.adapters_active = true;
+        }
     }
     pipeline.flush();
 }
@@ -108,9 +107,11 @@ void save(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimize
     {
         const Averaged averaged(pipeline, resident, optimizer);
         // A whole model is written from where it stands.
-        const ComponentScope scope(pipeline.run, "transformer", Category::adapter);
-        for (const Parameter& parameter : pipeline.transformer.weights.all_adapter())
-            const Tensor copy = shadow::clone(parameter.value.detach());
+        for (Part* part : pipeline.trained()) {
+            const ComponentScope scope(pipeline.run, part->component(), Category::adapter);
+            for (const Parameter& parameter : part->weights.all_adapter())
+                const Tensor copy = shadow::clone(parameter.value.detach());
+        }
     }
     pipeline.flush();
 }

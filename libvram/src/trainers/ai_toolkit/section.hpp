@@ -13,6 +13,8 @@ namespace vram::trainers::ai_toolkit {
 /// Whether Python takes a value as true: not null, false, 0, an empty text, list or map.
 [[nodiscard]] bool truthy(const io::Node& node);
 
+struct Architecture;
+
 /// What all sections of one config have in common.
 struct Reading {
     const io::Document& document;
@@ -21,6 +23,7 @@ struct Reading {
     /// Whether options that are not modelled are worth a complaint, which they are not when the job as a whole is none
     /// of ours.
     bool modelled = true;
+    const Architecture* architecture = nullptr;  // null where none is known by the name, after a complaint
 
     /// An error about a value that no section holds under a key of its own: an item of a list.
     void complain_at(const io::Node& node, std::string key, Problem problem, std::string text,

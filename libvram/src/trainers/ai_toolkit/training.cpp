@@ -37,17 +37,24 @@ Tensor squared_error(Tensor input_in, Tensor target_in) {
     return out;
 }
 
+/// Of all models that train, in their order.
+std::vector<shadow::Parameter*> trainable(Pipeline& pipeline) {
+    std::vector<shadow::Parameter*> all;
+    for (Part* part : pipeline.trained()) {
+        const std::vector<shadow::Parameter*> own = part->weights.trainable();
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
 }  // namespace
 
 Bytes Resident::bytes() const {
-    return bytes_of(torch_multiplier) + bytes_of(unconditional_embeds.text_embeds) +
-           bytes_of(unconditional_embeds.pooled_embeds) + bytes_of(cached_blank_embeds.text_embeds) +
-           bytes_of(cached_blank_embeds.pooled_embeds);
+    return bytes_of(torch_multiplier) + unconditional_embeds.bytes() + cached_blank_embeds.bytes();
 }
 
 Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
-    : optimizer(pipeline.run, std::get<job::Training>(pipeline.job.work).optimizer,
-                pipeline.transformer.weights.trainable()),
+    : optimizer(pipeline.run, std::get<job::Training>(pipeline.job.work).optimizer, trainable(pipeline)),
       pipeline_(pipeline),
       resident_(resident),
       facts_(facts),
@@ -56,7 +63,7 @@ Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
 
 void Training::step(const std::string& name, const job::Batch& batch) {
     const shadow::PhaseScope phase(run_, name);
-    const ComponentScope scope(run_, "transformer");
+    const ComponentScope scope(run_, pipeline_.transformer.component());
     cleanup();
 
     // hook_train_loop
@@ -97,15 +104,16 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     const shadow::Aside aside(run_);
     bool& checkpointing = pipeline_.transformer.model->gradient_checkpointing;
     const bool before = std::exchange(checkpointing, false);
-    const ComponentScope scope(run_, "transformer");
+    const ComponentScope scope(run_, pipeline_.transformer.component());
     Prepared prepared;
     PromptEmbeds embeds_to_use, embeds;
-    Tensor latents, batch_latents;
+    Tensor conditioned, latents, batch_latents;
     {
         const NoGrad no_grad(run_);
         prepared = process_general_training_batch(batch, batch_latents);
-        embeds = conditional_embeds(batch.count, embeds_to_use);
-        latents = shadow::to(prepared.noisy_latents, pipeline_.job.dtype);
+        embeds = conditional_embeds(batch, embeds_to_use);
+        conditioned = pipeline_.condition_noisy_latents(prepared.noisy_latents, batch);
+        latents = shadow::to(conditioned, pipeline_.job.dtype);
     }
     const Bytes start = run_.live();
     const Tensor noise_pred = predict_noise(latents, prepared.timesteps, embeds, batch);
@@ -123,7 +131,8 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     Prepared prepared;
     Tensor loss_multiplier, mask_multiplier;
     PromptEmbeds embeds_to_use, embeds;
-    Tensor latents;  // the cast that predict_noise is handed; its frame holds it
+    Tensor noisy_latents;  // what stands beside the noise, too; noisy_latents_list holds those without
+    Tensor latents;        // the cast that predict_noise is handed; its frame holds it
     const Bytes start = run_.live();
     {
         const StageScope stage(run_, "prepare");
@@ -132,8 +141,9 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
         prepared = process_general_training_batch(batch, batch_latents);
         loss_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
         mask_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
-        embeds = conditional_embeds(batch.count, embeds_to_use);
-        latents = shadow::to(prepared.noisy_latents, dtype);
+        embeds = conditional_embeds(batch, embeds_to_use);
+        noisy_latents = pipeline_.condition_noisy_latents(prepared.noisy_latents, batch);
+        latents = shadow::to(noisy_latents, dtype);
     }
     const Bytes before = run_.live();
     if (first_) facts_.inputs = before - start + resident_.bytes();
@@ -172,7 +182,7 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     Prepared out;
     Tensor latents;
     if (!pipeline_.job.pipeline.cache_latents) {
-        const Dims pixels{batch.count, 3, batch.height, batch.width};
+        const Dims pixels = pipeline_.pixels(batch);
         out.imgs = run_.empty(pixels, dtype, Op::to_device);
         {
             // reduce_contrast: (tensor - mean) * factor + mean, clamped.
@@ -188,16 +198,7 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     }
     batch_latents = latents;
 
-    // CustomFlowMatchEulerDiscreteScheduler.set_train_timesteps, sigmoid: 1000 values, sorted.
-    {
-        Tensor t = run_.empty({1000}, Dtype::f32, Op::noise);
-        t = shadow::sigmoid(std::move(t));
-        Tensor timesteps = shadow::rsub_scalar(t);
-        timesteps = shadow::mul_scalar(std::move(timesteps));
-        const Tensor sorted = run_.empty({1000}, Dtype::f32, Op::index);
-        const Tensor indices = run_.empty({1000}, Dtype::i64, Op::index);
-        scheduler_timesteps_ = sorted;
-    }
+    scheduler_timesteps_ = pipeline_.set_train_timesteps();
     const Tensor timestep_indices = run_.empty({batch.count}, Dtype::i64, Op::noise);
     out.timesteps = run_.empty({batch.count}, Dtype::f32, Op::index);
 
@@ -206,45 +207,29 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     latents = shadow::mul_scalar(latents);            // * latent_multiplier
     batch_latents = latents;
 
-    // add_noise, item by item: the fp32 timestep has a dimension, so its products are fp32.
     {
         std::vector<Tensor> noisy_latents_chunks;
-        Dims one = shape;
-        one[0] = 1;
         for (std::int64_t idx = 0; idx < batch.count; ++idx) {
-            const Tensor t_01 = run_.empty({1}, Dtype::f32, Op::div);
-            const Tensor rest = shadow::rsub_scalar(t_01);
-            Tensor kept = run_.empty(one, Dtype::f32, Op::mul);
-            Tensor added = run_.empty(one, Dtype::f32, Op::mul);
-            noisy_latents_chunks.push_back(run_.empty(one, Dtype::f32, Op::add));
+            const Tensor original_sample = shadow::slice(latents, 0, idx, idx + 1);
+            const Tensor noise = shadow::slice(out.noise, 0, idx, idx + 1);
+            const Tensor timestep = shadow::slice(out.timesteps, 0, idx, idx + 1);
+            noisy_latents_chunks.push_back(pipeline_.add_noise(original_sample, noise, timestep));
         }
         out.noisy_latents = shadow::cat(noisy_latents_chunks, 0);
     }
     return out;
 }
 
-PromptEmbeds Training::conditional_embeds(std::int64_t count, PromptEmbeds& embeds_to_use) {
+PromptEmbeds Training::conditional_embeds(const job::Batch& batch, PromptEmbeds& embeds_to_use) {
     const job::Pipeline& pipeline = pipeline_.job.pipeline;
-    const Dtype dtype = pipeline_.job.dtype;
-    if (pipeline.cache_text) {
-        // batch.prompt_embeds lie in host memory: cloned there, then brought over.
-        const auto brought = [&](const Tensor& one) {
-            if (!one.defined()) return Tensor();
-            Dims sizes = one.sizes();
-            sizes[0] = count;
-            return run_.empty(sizes, dtype, Op::to_device);
-        };
-        PromptEmbeds out;
-        out.text_embeds = brought(resident_.unconditional_embeds.text_embeds);
-        out.pooled_embeds = brought(resident_.unconditional_embeds.pooled_embeds);
-        return out;
-    }
+    // batch.prompt_embeds lie in host memory: cloned there, then brought over.
+    if (pipeline.cache_text) return resident_.caption_embeds.to_gpu(run_, batch.count);
     if (pipeline.unload_text) {
         embeds_to_use = clone(resident_.cached_blank_embeds);
         embeds_to_use = clone(embeds_to_use);  // .detach()
-        return repeated(embeds_to_use, count);
+        return repeated(embeds_to_use, batch.count);
     }
-    const PromptEmbeds encoded = pipeline_.get_prompt_embeds(count);
+    const PromptEmbeds encoded = pipeline_.get_prompt_embeds({batch.count, false, batch.references});
     return clone(encoded);  // .detach()
 }
 
@@ -264,7 +249,7 @@ Tensor Training::predict_noise(const Tensor& latents, const Tensor& timestep, co
 Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& noise, const Tensor& batch_latents,
                                 const Tensor& mask_multiplier) {
     const Tensor loss_multiplier = run_.empty({noise.size(0)}, Dtype::f32, Op::to_device);
-    const Tensor target = shadow::sub(noise, batch_latents);
+    const Tensor target = pipeline_.get_loss_target(noise, batch_latents);
     facts_.targets = bytes_of(target);
     Tensor loss;
     {
@@ -273,8 +258,11 @@ Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& noise, c
         loss = squared_error(std::move(prediction), std::move(wanted));
     }
     loss = shadow::mul_scalar(loss);  // * local_loss_scale
-    loss = shadow::mul(loss, mask_multiplier);
-    loss = shadow::mean(shadow::flatten(loss, 1, 3), 1, false);  // mean([1, 2, 3])
+    const int dims = noise_pred.rank();
+    Tensor mask = mask_multiplier;
+    if (dims == 5) mask = shadow::repeat(shadow::unsqueeze(std::move(mask), 2), {1, 1, noise_pred.size(2), 1, 1});
+    loss = shadow::mul(loss, mask);
+    loss = shadow::mean(shadow::flatten(loss, 1, dims - 1), 1, false);  // mean([1, 2, 3])
     loss = shadow::mul(loss, loss_multiplier);
     loss = shadow::mean_all(loss);
     loss = shadow::add_scalar(loss);  // + additional_loss

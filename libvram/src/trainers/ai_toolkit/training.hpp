@@ -13,6 +13,7 @@ namespace vram::trainers::ai_toolkit {
 /// What SDTrainer keeps on the GPU from before the loop on, beside the models.
 struct Resident {
     PromptEmbeds unconditional_embeds, cached_blank_embeds;
+    HostEmbeds caption_embeds;          // where captions are cached
     Tensor torch_multiplier;            // the network's, one number an item
     std::vector<Tensor> shadow_params;  // of the moving average
     [[nodiscard]] Bytes bytes() const;  ///< of the prompts and the multiplier
@@ -48,7 +49,7 @@ class Training {
                          const job::Batch& batch);
     Tensor calculate_loss(const Tensor& noise_pred, const Tensor& noise, const Tensor& batch_latents,
                           const Tensor& mask_multiplier);
-    PromptEmbeds conditional_embeds(std::int64_t count, PromptEmbeds& embeds_to_use);
+    PromptEmbeds conditional_embeds(const job::Batch& batch, PromptEmbeds& embeds_to_use);
     void update_ema();
 
     Pipeline& pipeline_;

@@ -27,9 +27,17 @@ struct Architecture {
     std::string_view models;                  // those that are played: "FLUX.1 and Flex.1"
     std::string_view vae;                     // profile ids
     std::span<const std::string_view> text_encoders;
-    std::int64_t text_tokens = 0;   // that prompts are padded to
-    std::int64_t bucket_step = 0;   // get_bucket_divisibility: both sides of a bucket are multiples
-    std::int64_t divisible_by = 1;  // what the net can take
+    std::int64_t text_tokens = 0;  // that prompts are padded to; where they are trimmed, what a caption is taken for
+    std::int64_t most_text_tokens = 0;          // where they are trimmed; else 0
+    std::int64_t bucket_step = 0;               // get_bucket_divisibility: both sides of a bucket are multiples
+    std::int64_t divisible_by = 1;              // what the net can take
+    std::int64_t sample_step = 0;               // both sides of a sample are floored to multiples; 0: divisible_by
+    std::int64_t frame_step = 0;                // videos are of n · step + 1 frames; 0: images alone
+    std::int64_t most_references = 0;           // control images beside an item
+    std::string_view denoiser = "transformer";  // in reports
+    /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
+    std::span<const std::string_view> quantization_exclude{};
+    std::span<const std::string_view> options{};  // of model.model_kwargs those that it looks at
 
     /// Whether this recipe plays the model.
     bool (*plays)(const profile::ModelProfile& profile) = nullptr;

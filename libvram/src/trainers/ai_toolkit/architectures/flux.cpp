@@ -19,7 +19,7 @@ constexpr std::int64_t pixels_a_token = 16;
 class Flux final : public Pipeline {
   public:
     Flux(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
-        : Pipeline(job_in, catalogue, run_in) {}
+        : Pipeline(architecture, job_in, catalogue, run_in) {}
 
     void load_model(Loading& loading) override {
         const job::Pipeline& parts = job.pipeline;
@@ -56,18 +56,18 @@ class Flux final : public Pipeline {
     }
 
     /// train_tools.py, encode_prompts_flux
-    [[nodiscard]] PromptEmbeds get_prompt_embeds(std::int64_t count) override {
+    [[nodiscard]] PromptEmbeds get_prompt_embeds(const Prompts& prompts) override {
         Part &text_encoder = *text_encoders[0], &text_encoder_2 = *text_encoders[1];
         PromptEmbeds out;
         models::Request request;
-        request.batch = count;
+        request.batch = prompts.count;
         request.text_tokens = 77;
         request.dtype = job.pipeline.text_encoder_dtype;
         Tensors prompt_embeds = text_encoder.forward(on_device(run, text_encoder.model->inputs(request)), request);
         out.pooled_embeds = prompt_embeds[1];  // pooler_output
         request.text_tokens = job.text_tokens;
         prompt_embeds = text_encoder_2.forward(on_device(run, text_encoder_2.model->inputs(request)), request);
-        out.text_embeds = prompt_embeds[0];
+        out.text_embeds = {prompt_embeds[0]};
         return out;
     }
 
@@ -75,15 +75,8 @@ class Flux final : public Pipeline {
         return {batch.count, 16, batch.height / 8, batch.width / 8};
     }
 
-    [[nodiscard]] Tensor encode_images(Tensor image_list_in, const job::Batch& batch) override {
-        const Tensor image_list = std::move(image_list_in);
-        vae->to_gpu();
-        const ComponentScope scope(run, "vae");
-        const Tensor images = run.empty_like(image_list, Op::stack);  // torch.stack of the items
-        Tensor latents = sample_latents(images, batch);
-        Tensor shifted = shadow::add_scalar(latents);
-        latents = shadow::mul_scalar(std::move(shifted));
-        return latents;
+    [[nodiscard]] Tensor encode_images(Tensor image_list, const job::Batch& batch) override {
+        return encode_kl(std::move(image_list), batch);
     }
 
     /// StableDiffusion.predict_noise, its branch for FLUX.
@@ -102,7 +95,7 @@ class Flux final : public Pipeline {
             img_ids = shadow::select(std::move(img_ids), 0, 0);
             txt_ids = shadow::select(std::move(txt_ids), 0, 0);
         }
-        Tensors args{latent_model_input_packed, text_embeddings.text_embeds, text_embeddings.pooled_embeds};
+        Tensors args{latent_model_input_packed, text_embeddings.text_embeds[0], text_embeddings.pooled_embeds};
         {
             const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
             if (transformer.takes("guidance", request)) {
@@ -147,7 +140,7 @@ class Flux final : public Pipeline {
             for (int i = 0; i < 2; ++i) {
                 timestep = run.empty({1}, job.dtype, Op::to_copy);
                 {
-                    Tensors args{latents, conditional_embeds.text_embeds, conditional_embeds.pooled_embeds};
+                    Tensors args{latents, conditional_embeds.text_embeds[0], conditional_embeds.pooled_embeds};
                     args.push_back(shadow::div_scalar(timestep));
                     args.push_back(latent_image_ids);
                     args.push_back(text_ids);
