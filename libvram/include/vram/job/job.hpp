@@ -57,6 +57,26 @@ struct Autocast {
     bool operator==(const Autocast&) const = default;
 };
 
+/// What a trainer's loss takes beside one prediction of the batch.
+struct Objective {
+    /// A second prompt, whose prediction the adapter is to leave as it was: predicted once without adapter and
+    /// gradients, and once more with both.
+    enum class Preservation : std::uint8_t { none, class_prompt, blank_prompt } preservation = Preservation::none;
+    bool prior_target = false;      // the prediction without the adapter is the target
+    bool prior_divergence = false;  // it is what to get away from
+    bool classifier_free_guidance = false;  // the blank prompt beside the caption, in one call of twice the size
+    bool guidance_loss = false;             // the blank prompt once more, without gradients
+    bool masks = false;                     // a picture of each item weighs the loss
+    bool inverted_mask_prior = false;       // where the mask is dark the prediction without the adapter is the target
+    bool operator==(const Objective&) const = default;
+};
+
+/// What a trainer predicts now and then to see how far it is.
+struct Validation {
+    std::vector<Batch> batches;  // `count` noise levels of one picture; empty: none
+    bool operator==(const Validation&) const = default;
+};
+
 /// A training loop.
 struct Training {
     Method method;
@@ -65,6 +85,8 @@ struct Training {
     std::int64_t gradient_accumulation = 1;
     Autocast autocast;
     bool ema = false;
+    Objective objective;
+    Validation validation;
     std::vector<Batch> batches;  // what the dataset yields; never empty. The heaviest comes wherever it comes
     bool operator==(const Training&) const = default;
 };

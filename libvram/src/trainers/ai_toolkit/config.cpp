@@ -90,6 +90,38 @@ bool read_process_type(const Node& process, const std::string& path, Reading& re
     return false;
 }
 
+/// What SDTrainer.__init__ refuses, and where it would stop at the first step.
+void check_preservation(Section& process, const Config& config) {
+    using Preservation = job::Objective::Preservation;
+    const Preservation preservation = config.train.objective.preservation;
+    if (preservation == Preservation::none || !process.reading.modelled) return;
+    const bool by_class = preservation == Preservation::class_prompt;
+    const std::string key = by_class ? "diff_output_preservation" : "blank_prompt_preservation";
+    const auto say = [&](Severity severity, const std::string& why) {
+        const Node* train = process.value("train");
+        const Node* said = train != nullptr ? train->find(key) : nullptr;
+        if (said == nullptr) return;
+        process.reading.complain_at(*said, process.fields.path("train." + key), Problem::conflict, key + " " + why);
+        process.reading.complaints.back().severity = severity;
+    };
+    if (config.fine_tune) say(Severity::error, "needs a network, and the trainer refuses it without one");
+    bool triggered = false;
+    const Node* datasets = process.value("datasets");
+    const auto has_trigger = [](const Node& section) {
+        const Node* word = section.find("trigger_word");
+        return word != nullptr && truthy(*word);
+    };
+    if (const Node* word = process.value("trigger_word"); word != nullptr) triggered = truthy(*word);
+    if (datasets != nullptr && datasets->list() != nullptr)
+        for (const Node& dataset : *datasets->list()) triggered = triggered || has_trigger(dataset);
+    // Its prompts are played all the same: a word costs nothing.
+    if (by_class && !triggered) say(Severity::warning, "needs a trigger_word, and the trainer refuses it without one");
+    if (!by_class && !config.train.unload_text_encoder && !config.train.cache_text_embeddings)
+        say(Severity::error,
+            "needs unload_text_encoder or cache_text_embeddings: else there is no blank prompt at hand, and the "
+            "trainer stops at its first step");
+}
+
 void read_process(const Node& node, const std::string& path, Reading& reading, Config& config) {
     if (!read_process_type(node, path, reading)) return;
     Section process(reading, io::Fields(reading.document, node, path, reading.complaints), SectionId::process);
@@ -100,6 +132,7 @@ void read_process(const Node& node, const std::string& path, Reading& reading, C
     read_datasets(process, config);
     config.sample = read_sample(process, "sample");
     if (process.value("first_sample") != nullptr) config.first_sample = read_sample(process, "first_sample").samples;
+    check_preservation(process, config);
     process.section("save", SectionId::save).finish();
     process.section("logging", SectionId::logging).finish();
     process.finish();

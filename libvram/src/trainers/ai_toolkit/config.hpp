@@ -27,6 +27,13 @@ struct NetworkConfig {
     bool operator==(const NetworkConfig&) const = default;
 };
 
+/// A picture that is predicted at `sigmas` noise levels at once.
+struct ValidationItem {
+    std::string image_path;
+    std::int64_t resolution = 512, sigmas = 4;
+    bool operator==(const ValidationItem&) const = default;
+};
+
 struct TrainConfig {
     Dtype dtype = Dtype::f32;  // of the whole model, the VAE and the text encoders
     std::int64_t batch_size = 1;
@@ -34,6 +41,8 @@ struct TrainConfig {
     bool gradient_checkpointing = true;
     job::Optimizer optimizer = job::AdamW{};
     bool ema = false;
+    job::Objective objective;  // but for what datasets say: masks, prior_reg
+    std::vector<ValidationItem> validation;
     bool unload_text_encoder = false, cache_text_embeddings = false;
     bool disable_sampling = false, skip_first_sample = false;
     bool operator==(const TrainConfig&) const = default;
@@ -68,6 +77,7 @@ struct DatasetConfig {
     bool loads_pixels = false;   // the pixels come along beside cached latents
     std::int64_t num_frames = 1;
     std::int64_t controls = 0;  // control images of an item
+    bool masks = false, prior_reg = false;
     bool operator==(const DatasetConfig&) const = default;
 };
 

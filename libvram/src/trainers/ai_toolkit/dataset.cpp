@@ -195,12 +195,25 @@ std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets, c
     return Measure(architecture, complaints, notes).of(datasets);
 }
 
+std::vector<job::Batch> validation_batches(const std::vector<ValidationItem>& items, const Architecture& architecture) {
+    std::vector<job::Batch> out;
+    for (const ValidationItem& item : items) {
+        Size size = heaviest_bucket(item.resolution, architecture.bucket_step);
+        if (const expected<io::ImageSize> image = io::image_size(item.image_path))
+            size = bucket_of({image->width, image->height}, item.resolution, architecture.bucket_step);
+        job::Batch batch{size.width, size.height, 1, item.sigmas, {}};
+        if (std::find(out.begin(), out.end(), batch) == out.end()) out.push_back(std::move(batch));
+    }
+    return out;
+}
+
 void drop_repeated(std::vector<DatasetConfig>& datasets) {
-    std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool, std::int64_t, std::int64_t>>
+    std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool, std::int64_t, std::int64_t,
+                        bool, bool>>
         seen;
     std::erase_if(datasets, [&](const DatasetConfig& d) {
         return !seen.emplace(d.folder, d.resolution, d.batch_size, d.scale, d.square_crop, d.cache_latents,
-                             d.loads_pixels, d.num_frames, d.controls)
+                             d.loads_pixels, d.num_frames, d.controls, d.masks, d.prior_reg)
                     .second;
     });
 }

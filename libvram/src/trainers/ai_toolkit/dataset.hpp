@@ -24,6 +24,11 @@ struct Architecture;
                                                  const Architecture& architecture, Diagnostics& complaints,
                                                  Diagnostics& notes);
 
+/// Of each picture the bucket it gets at its resolution, or the heaviest one where no such file is, as often as it has
+/// noise levels. Source: BaseSDTrainProcess.setup_validation, which passes over files that are not there.
+[[nodiscard]] std::vector<job::Batch> validation_batches(const std::vector<ValidationItem>& items,
+                                                         const Architecture& architecture);
+
 inline constexpr std::int64_t most_files = 20'000;
 inline constexpr std::int64_t most_guess_notes = 32;
 

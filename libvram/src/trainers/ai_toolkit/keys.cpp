@@ -102,16 +102,16 @@ constexpr Key train[] = {
     {"attention_backend", memory},
     {"noise_scheduler", memory},
     {"bypass_guidance_embedding"},
-    {"do_cfg", unsupported, "it doubles the batch"},
-    {"do_random_cfg", unsupported, "it doubles the batch"},
+    {"do_cfg", memory},
+    {"do_random_cfg"},
     {"short_and_long_captions", unsupported, "it doubles the batch"},
     {"single_item_batching", unsupported, "it runs a batch item by item"},
-    {"diff_output_preservation", unsupported, "it keeps a second graph beside the first"},
-    {"blank_prompt_preservation", unsupported, "it keeps a second graph beside the first"},
-    {"do_prior_divergence", unsupported, "it predicts once more without the network"},
-    {"inverted_mask_prior", unsupported, "it predicts once more without the network"},
+    {"diff_output_preservation", memory},
+    {"blank_prompt_preservation", memory},
+    {"do_prior_divergence", memory},
+    {"inverted_mask_prior", memory},
     {"correct_pred_norm", unsupported, "it predicts once more without the network"},
-    {"do_guidance_loss", unsupported, "it predicts once more without the caption"},
+    {"do_guidance_loss", memory},
     {"train_turbo", unsupported, "it decodes the prediction under the loss"},
     {"adapter_assist_name_or_path", unsupported, "it loads an assistant adapter"},
     {"latent_feature_extractor_path", unsupported, "it loads a feature extractor"},
@@ -119,7 +119,7 @@ constexpr Key train[] = {
     {"learnable_snr_gos", unsupported, "it trains a loss scale"},
     {"do_paramiter_swapping", unsupported, "it trains a part of the parameters at a time"},
     {"merge_network_on_save", unsupported, "it saves the whole model"},
-    {"validation_config", unsupported, "it predicts a batch of noise levels while training"},
+    {"validation_config", memory},
     {"xformers", unsupported, "it changes the attention kernel"},
     {"free_u", unsupported, "it changes the sampling pipeline"},
     {"do_fft_loss", small},
@@ -210,6 +210,13 @@ constexpr Key train[] = {
     {"max_loss_debug"},
 };
 
+constexpr Key validation_config[] = {
+    {"validation_items", memory},
+    {"resolution", memory},
+    {"validation_sigmas", memory},
+    {"validate_every_n_steps"},
+};
+
 constexpr Key ema_config[] = {{"use_ema", memory}, {"ema_decay"}, {"use_feedback"}, {"param_multiplier"}};
 
 constexpr Key model[] = {
@@ -294,7 +301,7 @@ constexpr Key dataset[] = {
     {"cache_tensors_to_disk", memory},
     {"num_repeats"},
     {"is_reg"},
-    {"prior_reg", unsupported, "it predicts once more without the network"},
+    {"prior_reg", memory},
     {"control_path", memory},
     {"control_path_1", memory},
     {"control_path_2", memory},
@@ -309,8 +316,8 @@ constexpr Key dataset[] = {
     {"auto_frame_count", unsupported, "its batches are those of videos of other lengths"},
     {"do_i2v", unsupported, "its batches are those of videos of other lengths"},
     {"do_audio", unsupported, "its batches are those of videos of other lengths"},
-    {"mask_path", small},
-    {"alpha_mask", small},
+    {"mask_path", memory},
+    {"alpha_mask", memory},
     {"standardize_images", small},
     {"diff_output_preservation"},
     {"default_caption"},
@@ -405,10 +412,18 @@ constexpr Key save[] = {{"save_every"}, {"dtype"},     {"max_step_saves_to_keep"
 constexpr Key logging[] = {{"log_every"},     {"verbose"},      {"use_wandb"},
                            {"use_ui_logger"}, {"project_name"}, {"run_name"}};
 
-constexpr std::array all_sections{SectionId::process, SectionId::network, SectionId::network_kwargs,
-                                  SectionId::train,   SectionId::model,   SectionId::ema_config,
-                                  SectionId::dataset, SectionId::sample,  SectionId::sample_item,
-                                  SectionId::save,    SectionId::logging};
+constexpr std::array all_sections{SectionId::process,
+                                  SectionId::network,
+                                  SectionId::network_kwargs,
+                                  SectionId::train,
+                                  SectionId::model,
+                                  SectionId::ema_config,
+                                  SectionId::validation_config,
+                                  SectionId::dataset,
+                                  SectionId::sample,
+                                  SectionId::sample_item,
+                                  SectionId::save,
+                                  SectionId::logging};
 
 }  // namespace
 
@@ -419,6 +434,7 @@ std::string_view name_of(SectionId section) {
         case SectionId::network_kwargs: return "network_kwargs";
         case SectionId::train: return "train";
         case SectionId::ema_config: return "ema_config";
+        case SectionId::validation_config: return "validation_config";
         case SectionId::model: return "model";
         case SectionId::dataset: return "dataset";
         case SectionId::sample: return "sample";
@@ -436,6 +452,7 @@ std::span<const Key> keys_of(SectionId section) {
         case SectionId::network_kwargs: return network_kwargs;
         case SectionId::train: return train;
         case SectionId::ema_config: return ema_config;
+        case SectionId::validation_config: return validation_config;
         case SectionId::model: return model;
         case SectionId::dataset: return dataset;
         case SectionId::sample: return sample;

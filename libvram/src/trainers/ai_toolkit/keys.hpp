@@ -28,6 +28,7 @@ enum class SectionId : std::uint8_t {
     network_kwargs,
     train,
     ema_config,
+    validation_config,
     model,
     dataset,
     sample,

@@ -100,19 +100,41 @@ PromptEmbeds clone(const PromptEmbeds& embeds) {
     return mapped(embeds, [](const Tensor& one) { return shadow::clone(one); });
 }
 
-PromptEmbeds repeated(const PromptEmbeds& embeds, std::int64_t count) {
-    const auto times = static_cast<std::size_t>(count);
+PromptEmbeds concat_prompt_embeds(std::span<const PromptEmbeds> prompt_embeds) {
     PromptEmbeds out;
-    if (embeds.is_list) {
-        out = embeds;
-        for (std::size_t i = 1; i < times; ++i)
-            for (const Tensor& one : embeds.text_embeds) out.text_embeds.push_back(one);
+    out.is_list = prompt_embeds.front().is_list;
+    if (out.is_list) {
+        for (const PromptEmbeds& p : prompt_embeds)
+            for (const Tensor& one : p.text_embeds) out.text_embeds.push_back(one);
         return out;
     }
-    return mapped(embeds, [&](const Tensor& one) {
-        const std::vector<Tensor> all(times, one);
-        return shadow::cat(all, 0);
-    });
+    const auto concat = [&](auto&& of, bool pads) {
+        std::int64_t max_len = 0;
+        for (const PromptEmbeds& p : prompt_embeds) max_len = std::max(max_len, of(p).size(1));
+        std::vector<Tensor> padded;
+        for (const PromptEmbeds& p : prompt_embeds) {
+            Tensor t = of(p);
+            if (pads && t.size(1) < max_len) {
+                Dims missing = t.sizes();
+                missing[1] = max_len - t.size(1);
+                const Tensor pad = t.run().empty(missing, t.dtype(), Op::zeros);
+                t = shadow::cat({t, pad}, 1);
+            }
+            padded.push_back(std::move(t));
+        }
+        return shadow::cat(padded, 0);
+    };
+    out.text_embeds.push_back(concat([](const PromptEmbeds& p) -> const Tensor& { return p.text_embeds[0]; }, true));
+    if (prompt_embeds.front().pooled_embeds.defined())
+        out.pooled_embeds = concat([](const PromptEmbeds& p) -> const Tensor& { return p.pooled_embeds; }, false);
+    if (prompt_embeds.front().attention_mask.defined())
+        out.attention_mask = concat([](const PromptEmbeds& p) -> const Tensor& { return p.attention_mask; }, true);
+    return out;
+}
+
+PromptEmbeds repeated(const PromptEmbeds& embeds, std::int64_t count) {
+    const std::vector<PromptEmbeds> all(static_cast<std::size_t>(count), embeds);
+    return concat_prompt_embeds(all);
 }
 
 HostEmbeds::HostEmbeds(const PromptEmbeds& embeds)

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct PromptEmbeds {
     bool is_list = false;   // which of the two
     Tensor pooled_embeds;   // [B, D], of architectures that pool; else undefined
     Tensor attention_mask;  // [B, T], of architectures that hand it on; else undefined
+    [[nodiscard]] bool is_there() const noexcept { return !text_embeds.empty(); }
     [[nodiscard]] std::int64_t tokens() const;  ///< T, the longest of a list
     [[nodiscard]] std::int64_t count() const;   ///< B
     [[nodiscard]] Bytes bytes() const;          ///< each storage rounded to 512
@@ -43,7 +45,9 @@ struct PromptEmbeds {
 [[nodiscard]] PromptEmbeds mapped(const PromptEmbeds& embeds, const std::function<Tensor(const Tensor&)>& change);
 /// Of each tensor a copy. `detach` is one, too: PromptEmbeds.detach clones.
 [[nodiscard]] PromptEmbeds clone(const PromptEmbeds& embeds);
-/// concat_prompt_embeds([embeds] * count): a list is only longer.
+/// concat_prompt_embeds: shorter ones are padded with zeros; a list is only longer.
+[[nodiscard]] PromptEmbeds concat_prompt_embeds(std::span<const PromptEmbeds> prompt_embeds);
+/// concat_prompt_embeds([embeds] * count)
 [[nodiscard]] PromptEmbeds repeated(const PromptEmbeds& embeds, std::int64_t count);
 
 /// The embeds of one prompt as they wait in host memory.

@@ -36,6 +36,7 @@ class Process {
 
     void play() {
         load();
+        if (!training_.validation.batches.empty()) setup_validation();
         if (parts_.cache_latents) cache_latents();
         cache_text();
         if (job_.sampling.baseline) sample("baseline_sample", true);
@@ -90,6 +91,26 @@ class Process {
             resident_.shadow_params.push_back(shadow::clone(parameter->value.detach()));
     }
 
+    /// BaseSDTrainProcess.setup_validation: prompts and pictures are encoded, and wait in host memory.
+    void setup_validation() {
+        const PhaseScope phase(run_, "cache_validation");
+        tell("cache_validation", "cache");
+        const NoGrad no_grad(run_);
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        const Pipeline::Placement before = pipeline_.placement();
+        for (const std::unique_ptr<Part>& text_encoder : pipeline_.text_encoders) text_encoder->to_gpu();
+        resident_.validation_embeds = HostEmbeds(pipeline_.get_prompt_embeds({}));
+        for (const std::unique_ptr<Part>& text_encoder : pipeline_.text_encoders)
+            text_encoder->move(before.text_encoder);
+        for (job::Batch item : training_.validation.batches) {
+            item.count = 1;
+            const Tensor image = run_.empty(pipeline_.pixels(item), job_.dtype, Op::to_device);
+            static_cast<void>(pipeline_.encode_images(image, item));
+        }
+        pipeline_.vae->move(before.vae);
+        pipeline_.flush();
+    }
+
     /// LatentCachingMixin: the VAE alone on the GPU, one item at a time, then everything back.
     void cache_latents() {
         const PhaseScope phase(run_, "cache_latents");
@@ -134,6 +155,8 @@ class Process {
         pipeline_.flush();
         if (parts_.cache_text || parts_.unload_text) {
             resident_.cached_blank_embeds = encode(blank);
+            if (training_.objective.preservation == job::Objective::Preservation::class_prompt)
+                resident_.cached_dop_class_embeds = encode({});
             if (job_.sampling.baseline || job_.sampling.periodic)
                 for (const job::Batch& image : job_.sampling.images) {
                     resident_.caption_embeds = HostEmbeds(encode({.count = 1, .references = image.references}));
@@ -166,6 +189,7 @@ class Process {
         facts_.kept_without_checkpointing = training_.gradient_checkpointing
                                                 ? loop_.kept_without_checkpointing(batches.front())
                                                 : facts_.kept_for_backward;
+        loop_.validate("validation");
         for (std::size_t i = 1; i < batches.size(); ++i) loop_.step(bucket_name(batches[i]), batches[i]);
         loop_.cleanup();
     }

@@ -125,6 +125,9 @@ class DatasetsReader {
         if (const std::string type = section.fields.text("type", "image"); type != "image")
             section.refuse("type", "only images are");
         read_caching(section, out);
+        for (const std::string_view key : {"mask_path", "alpha_mask"})
+            if (const Node* node = section.value(key); node != nullptr && truthy(*node)) out.masks = true;
+        out.prior_reg = section.flag("prior_reg", false);
         caching_ += section.flag("cache_text_embeddings", false) ? 1 : 0;
         add(section, out);
         section.finish();

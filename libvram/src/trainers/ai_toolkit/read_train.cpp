@@ -81,6 +81,43 @@ void read_words(Section& train) {
                               Severity::warning);
 }
 
+void read_objective(Section& train, TrainConfig& out) {
+    using Preservation = job::Objective::Preservation;
+    job::Objective& objective = out.objective;
+    objective.classifier_free_guidance = train.flag("do_cfg", false);
+    objective.guidance_loss = train.flag("do_guidance_loss", false);
+    objective.prior_divergence = train.flag("do_prior_divergence", false);
+    objective.inverted_mask_prior = train.flag("inverted_mask_prior", false);
+    const bool by_class = train.flag("diff_output_preservation", false),
+               by_blank = train.flag("blank_prompt_preservation", false);
+    if (by_class && by_blank && train.reading.modelled)
+        train.fields.complain("blank_prompt_preservation", Problem::conflict,
+                              "the trainer refuses diff_output_preservation and blank_prompt_preservation together");
+    if (by_class) objective.preservation = Preservation::class_prompt;
+    if (by_blank) objective.preservation = Preservation::blank_prompt;
+}
+
+/// `validation_config`: items without a picture are passed over.
+void read_validation(Section& train, TrainConfig& out) {
+    const Node* said = train.value("validation_config");
+    if (said == nullptr) return;
+    Section validation = train.section("validation_config", SectionId::validation_config);
+    ValidationItem item;
+    item.resolution = validation.fields.integer("resolution", {.min = 1, .max = most_side}, item.resolution);
+    if (validation.value("validation_sigmas") != nullptr)
+        if (const auto sigmas = validation.fields.numbers("validation_sigmas", {}, {.min = 1, .max = most_items}))
+            item.sigmas = static_cast<std::int64_t>(sigmas->size());
+    const Node* items = validation.value("validation_items");
+    if (items != nullptr && items->list() != nullptr)
+        for (const Node& node : *items->list()) {
+            const Node* path = node.is(Kind::map) ? node.find("image_path") : nullptr;
+            if (path == nullptr || path->text() == nullptr || path->text()->empty()) continue;
+            item.image_path = *path->text();
+            out.validation.push_back(item);
+        }
+    validation.finish();
+}
+
 }  // namespace
 
 void read_train(Section& process, Config& config) {
@@ -99,6 +136,8 @@ void read_train(Section& process, Config& config) {
         train.refuse("train_text_encoder", "adapters of the text encoders are not");
     out.unload_text_encoder = train.flag("unload_text_encoder", false);
     out.cache_text_embeddings = train.flag("cache_text_embeddings", false);
+    read_objective(train, out);
+    read_validation(train, out);
     out.disable_sampling = train.flag("disable_sampling", false);
     out.skip_first_sample = train.flag("skip_first_sample", false);
     static_cast<void>(train.flag("force_first_sample", false));  // a run from its first step on samples anyway

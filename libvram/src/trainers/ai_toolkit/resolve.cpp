@@ -165,6 +165,13 @@ job::Training training_of(const Config& config) {
     out.gradient_checkpointing = config.train.gradient_checkpointing;
     out.gradient_accumulation = config.train.gradient_accumulation;
     out.ema = config.train.ema;
+    out.objective = config.train.objective;
+    for (const DatasetConfig& dataset : config.datasets) {
+        out.objective.masks = out.objective.masks || dataset.masks;
+        out.objective.prior_target = out.objective.prior_target || dataset.prior_reg;
+    }
+    // Without a mask nothing is inverted.
+    out.objective.inverted_mask_prior = out.objective.inverted_mask_prior && out.objective.masks;
     return out;
 }
 
@@ -258,6 +265,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     training.batches = overrides.sizes_said
                            ? overrides.batches
                            : dataset_batches(config, architecture, document, overrides.text_tokens, complaints, notes);
+    training.validation.batches = validation_batches(config.train.validation, architecture);
     const bool empty = training.batches.empty();
     job.work = std::move(training);
     job.text_tokens = overrides.text_tokens;

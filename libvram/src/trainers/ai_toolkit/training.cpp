@@ -1,5 +1,6 @@
 #include "trainers/ai_toolkit/training.hpp"
 
+#include <array>
 #include <utility>
 
 #include "shadow/ops.hpp"
@@ -47,10 +48,17 @@ std::vector<shadow::Parameter*> trainable(Pipeline& pipeline) {
     return all;
 }
 
+/// Whether the batch is predicted without the adapter first.
+bool predicts_prior(const job::Objective& objective) {
+    return objective.preservation != job::Objective::Preservation::none || objective.prior_target ||
+           objective.prior_divergence || objective.inverted_mask_prior;
+}
+
 }  // namespace
 
 Bytes Resident::bytes() const {
-    return bytes_of(torch_multiplier) + unconditional_embeds.bytes() + cached_blank_embeds.bytes();
+    return bytes_of(torch_multiplier) + unconditional_embeds.bytes() + cached_blank_embeds.bytes() +
+           cached_dop_class_embeds.bytes();
 }
 
 Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
@@ -105,18 +113,13 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     bool& checkpointing = pipeline_.transformer.model->gradient_checkpointing;
     const bool before = std::exchange(checkpointing, false);
     const ComponentScope scope(run_, pipeline_.transformer.component());
-    Prepared prepared;
-    PromptEmbeds embeds_to_use, embeds;
-    Tensor conditioned, latents, batch_latents;
-    {
-        const NoGrad no_grad(run_);
-        prepared = process_general_training_batch(batch, batch_latents);
-        embeds = conditional_embeds(batch, embeds_to_use);
-        conditioned = pipeline_.condition_noisy_latents(prepared.noisy_latents, batch);
-        latents = shadow::to(conditioned, pipeline_.job.dtype);
-    }
+    Frame frame;
+    Tensor batch_latents;
+    prepare(batch, batch_latents, frame);
+    const Tensor latents = condition(batch, frame);
     const Bytes start = run_.live();
-    const Tensor noise_pred = predict_noise(latents, prepared.timesteps, embeds, batch);
+    const Tensor noise_pred =
+        predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds, frame.unconditional_embeds, batch);
     const Bytes kept = run_.live() - start;
     scheduler_timesteps_ = scheduler_timesteps;
     checkpointing = before;
@@ -127,44 +130,60 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
 void Training::cleanup() { batch_latents_.clear(); }
 
 Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batch_latents) {
-    const Dtype dtype = pipeline_.job.dtype;
-    Prepared prepared;
-    Tensor loss_multiplier, mask_multiplier;
-    PromptEmbeds embeds_to_use, embeds;
-    Tensor noisy_latents;  // what stands beside the noise, too; noisy_latents_list holds those without
-    Tensor latents;        // the cast that predict_noise is handed; its frame holds it
+    using Preservation = job::Objective::Preservation;
+    const job::Objective& objective = training_.objective;
+    Frame frame;
     const Bytes start = run_.live();
     {
         const StageScope stage(run_, "prepare");
-        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
-        const NoGrad no_grad(run_);
-        prepared = process_general_training_batch(batch, batch_latents);
-        loss_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
-        mask_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
-        embeds = conditional_embeds(batch, embeds_to_use);
-        noisy_latents = pipeline_.condition_noisy_latents(prepared.noisy_latents, batch);
-        latents = shadow::to(noisy_latents, dtype);
+        prepare(batch, batch_latents, frame);
     }
-    const Bytes before = run_.live();
-    if (first_) facts_.inputs = before - start + resident_.bytes();
-    first_ = false;
     const shadow::AttentionCalls calls = run_.attention_calls;
-    Tensor noise_pred;
+    Bytes before = 0;  // the first prediction
+    if (predicts_prior(objective)) {
+        if (objective.preservation != Preservation::none) frame.prior_embeds_to_use = preservation_embeds(batch.count);
+        frame.prior_pred = get_prior_prediction(batch, frame, before);
+    }
+    Tensor noise_pred, preservation_pred;
     {
+        const Tensor latents = condition(batch, frame);
+        if (before == 0) before = run_.live();
         const StageScope stage(run_, "forward");
-        noise_pred = predict_noise(latents, prepared.timesteps, embeds, batch);
+        noise_pred = predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds,
+                                   frame.unconditional_embeds, batch);
         kept_ = run_.live() - before;
     }
-    latents = Tensor();
+    if (first_) facts_.inputs = before - start + resident_.bytes();
+    first_ = false;
     Tensor loss;
     {
         const StageScope stage(run_, "loss");
-        loss = calculate_loss(noise_pred, prepared.noise, batch_latents, mask_multiplier);
+        loss = calculate_loss(noise_pred, batch_latents, frame, batch);
+    }
+    Tensor preservation_loss;
+    if (objective.preservation != Preservation::none) {
+        {
+            const StageScope stage(run_, "loss");
+            frame.preservation_embeds = preservation_embeds(batch.count);
+        }
+        {
+            const StageScope stage(run_, "forward");
+            const Tensor latents = cast(frame);
+            preservation_pred = predict_noise(latents, frame.prepared.timesteps, frame.preservation_embeds,
+                                              frame.unconditional_embeds, batch);
+            kept_ = run_.live() - before;
+        }
+        const StageScope stage(run_, "preservation_loss");
+        {
+            const Tensor distance = shadow::mse_loss(preservation_pred, frame.prior_pred);
+            preservation_loss = shadow::mul_scalar(distance);
+        }
+        loss = shadow::add(loss, preservation_loss);
     }
     Tensor divided;  // Accelerator.backward: loss / gradient_accumulation_steps, which is 1
     {
         const StageScope stage(run_, "backward");
-        loss = shadow::mul(loss, shadow::mean_all(loss_multiplier));
+        loss = shadow::mul(loss, shadow::mean_all(frame.loss_multiplier));
         divided = shadow::div_scalar(loss);
         run_.backward(divided);
     }
@@ -174,6 +193,33 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     counts.attention_cudnn += run_.attention_calls.cudnn - calls.cudnn;
     counts.attention_math += run_.attention_calls.math - calls.math;
     return loss.detach();
+}
+
+void Training::prepare(const job::Batch& batch, Tensor& batch_latents, Frame& frame) {
+    const Dtype dtype = pipeline_.job.dtype;
+    const job::Objective& objective = training_.objective;
+    const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+    const NoGrad no_grad(run_);
+    frame.prepared = process_general_training_batch(batch, batch_latents);
+    frame.noisy_latents = frame.prepared.noisy_latents;
+    frame.loss_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
+    frame.mask_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
+    if (objective.masks) frame.mask_multiplier = get_mask_multiplier(batch, frame.noisy_latents);
+    frame.conditional_embeds = conditional_embeds(batch, frame.embeds_to_use);
+    if (objective.classifier_free_guidance) frame.unconditional_embeds = unconditional_embeds(batch);
+    if (objective.preservation == job::Objective::Preservation::class_prompt) encode_preservation(batch);
+}
+
+// The mask of an item has one channel, and is made as small as the latents.
+Tensor Training::get_mask_multiplier(const job::Batch& batch, const Tensor& noisy_latents) {
+    const int rank = noisy_latents.rank();
+    const Dims size{noisy_latents.size(rank - 2), noisy_latents.size(rank - 1)};
+    Tensor mask_multiplier = run_.empty({batch.count, 1, batch.height, batch.width}, Dtype::f16, Op::to_device);
+    mask_multiplier = shadow::upsample_nearest_to(mask_multiplier, size);
+    mask_multiplier = shadow::expand(std::move(mask_multiplier), {-1, noisy_latents.size(1), -1, -1});
+    mask_multiplier = run_.empty(mask_multiplier.sizes(), pipeline_.job.dtype, Op::to_copy);
+    const Tensor mean = shadow::mean_all(mask_multiplier);
+    return shadow::div(mask_multiplier, mean);
 }
 
 Training::Prepared Training::process_general_training_batch(const job::Batch& batch, Tensor& batch_latents) {
@@ -207,16 +253,7 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     latents = shadow::mul_scalar(latents);            // * latent_multiplier
     batch_latents = latents;
 
-    {
-        std::vector<Tensor> noisy_latents_chunks;
-        for (std::int64_t idx = 0; idx < batch.count; ++idx) {
-            const Tensor original_sample = shadow::slice(latents, 0, idx, idx + 1);
-            const Tensor noise = shadow::slice(out.noise, 0, idx, idx + 1);
-            const Tensor timestep = shadow::slice(out.timesteps, 0, idx, idx + 1);
-            noisy_latents_chunks.push_back(pipeline_.add_noise(original_sample, noise, timestep));
-        }
-        out.noisy_latents = shadow::cat(noisy_latents_chunks, 0);
-    }
+    out.noisy_latents = add_noise(latents, out.noise, out.timesteps);
     return out;
 }
 
@@ -233,23 +270,116 @@ PromptEmbeds Training::conditional_embeds(const job::Batch& batch, PromptEmbeds&
     return clone(encoded);  // .detach()
 }
 
-// SDTrainer.predict_noise has cast `latents`; this is the model's predict_noise up to what architectures differ in.
-Tensor Training::predict_noise(const Tensor& latents, const Tensor& timestep, const PromptEmbeds& text_embeddings,
-                               const job::Batch& batch) {
-    Tensor latent_model_input;
+PromptEmbeds Training::unconditional_embeds(const job::Batch& batch) {
+    const job::Pipeline& pipeline = pipeline_.job.pipeline;
+    if (pipeline.cache_text || pipeline.unload_text) {
+        PromptEmbeds blank = clone(resident_.cached_blank_embeds);
+        blank = clone(blank);  // .detach()
+        return repeated(blank, batch.count);
+    }
+    const PromptEmbeds encoded = pipeline_.get_prompt_embeds({batch.count, true, batch.references});
+    return clone(encoded);  // .detach()
+}
+
+// The captions with the class for the trigger word; they stay until the next batch has its own.
+void Training::encode_preservation(const job::Batch& batch) {
+    const job::Pipeline& pipeline = pipeline_.job.pipeline;
+    if (pipeline.cache_text)
+        resident_.diff_output_preservation_embeds = resident_.caption_embeds.to_gpu(run_, batch.count);
+    else if (pipeline.unload_text)
+        resident_.diff_output_preservation_embeds = resident_.cached_dop_class_embeds;
+    else
+        resident_.diff_output_preservation_embeds = pipeline_.get_prompt_embeds({batch.count, false, batch.references});
+}
+
+PromptEmbeds Training::preservation_embeds(std::int64_t count) const {
+    const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+    const NoGrad no_grad(run_);
+    if (training_.objective.preservation == job::Objective::Preservation::class_prompt)
+        return clone(resident_.diff_output_preservation_embeds);  // expand_to_batch
+    // Where text encoders stay, the blank prompt was never kept, and the trainer stops; read_train refuses that.
+    PromptEmbeds blank = clone(resident_.cached_blank_embeds);
+    blank = clone(blank);  // .detach()
+    return repeated(blank, count);
+}
+
+Tensor Training::condition(const job::Batch& batch, Frame& frame) {
+    const StageScope stage(run_, "prepare");
+    const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+    const NoGrad no_grad(run_);
+    if (frame.unconditional_embeds.is_there())
+        frame.unconditional_embeds = clone(frame.unconditional_embeds);  // .detach()
+    frame.noisy_latents = pipeline_.condition_noisy_latents(frame.prepared.noisy_latents, batch);
+    return cast(frame);
+}
+
+Tensor Training::cast(const Frame& frame) {
+    const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+    return shadow::to(frame.noisy_latents, pipeline_.job.dtype);
+}
+
+Tensor Training::get_prior_prediction(const job::Batch& batch, const Frame& frame, Bytes& before) {
+    const NoGrad no_grad(run_);
+    for (Part* part : pipeline_.trained()) part->weights.adapters_active = false;
+    Tensor latents;
+    PromptEmbeds embeds_to_use, handed, unconditional;
+    {
+        const StageScope stage(run_, "prepare");
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        const bool has_own = frame.prior_embeds_to_use.is_there();
+        embeds_to_use = clone(has_own ? frame.prior_embeds_to_use : frame.conditional_embeds);
+        embeds_to_use = clone(embeds_to_use);  // .detach()
+        if (frame.unconditional_embeds.is_there()) unconditional = clone(frame.unconditional_embeds);
+        latents = cast(frame);
+        handed = clone(embeds_to_use);
+    }
+    before = run_.live();
+    const StageScope stage(run_, "forward");
+    Tensor prior_pred = predict_noise(latents, frame.prepared.timesteps, handed, unconditional, batch);
+    for (Part* part : pipeline_.trained()) part->weights.adapters_active = true;
+    return prior_pred;
+}
+
+// SDTrainer.predict_noise has nothing to add; this is the model's, up to what architectures differ in.
+Tensor Training::predict_noise(const Tensor& latents, Tensor timestep, const PromptEmbeds& conditional_embeds,
+                               const PromptEmbeds& unconditional_embeds, job::Batch batch) {
+    const bool guides = unconditional_embeds.is_there();
+    PromptEmbeds text_embeddings = conditional_embeds;
+    Tensor latent_model_input = latents;
     {
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
         const NoGrad no_grad(run_);
-        latent_model_input = run_.empty(latents.sizes(), pipeline_.job.dtype, Op::cat);  // scale_model_input
+        if (guides) {
+            text_embeddings = concat_prompt_embeds(std::array{unconditional_embeds, conditional_embeds});
+            latent_model_input = shadow::cat({latents, latents}, 0);
+            timestep = shadow::cat({timestep, timestep}, 0);
+            batch.count *= 2;
+        }
+        latent_model_input = run_.empty(latent_model_input.sizes(), pipeline_.job.dtype, Op::cat);  // scale_model_input
     }
     if (facts_.input_tensors.empty()) pipeline_.handed = &facts_.input_tensors;
-    return pipeline_.get_noise_prediction(latent_model_input, timestep, text_embeddings, batch);
+    Tensor noise_pred = pipeline_.get_noise_prediction(latent_model_input, timestep, text_embeddings, batch);
+    if (!guides) return noise_pred;
+    const Tensors halves = shadow::chunk(noise_pred, 2, 0);  // unconditional, conditional
+    Tensor away = shadow::sub(halves[1], halves[0]);
+    away = shadow::mul_scalar(std::move(away));
+    return shadow::add(halves[0], std::move(away));
 }
 
-Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& noise, const Tensor& batch_latents,
-                                const Tensor& mask_multiplier) {
+Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& batch_latents, const Frame& frame,
+                                const job::Batch& batch) {
+    const job::Objective& objective = training_.objective;
+    const Tensor& noise = frame.prepared.noise;
+    // What preserves is compared in a loss of its own.
+    const Tensor prior_pred =
+        objective.preservation == job::Objective::Preservation::none || objective.inverted_mask_prior ? frame.prior_pred
+                                                                                                      : Tensor();
     const Tensor loss_multiplier = run_.empty({noise.size(0)}, Dtype::f32, Op::to_device);
-    const Tensor target = pipeline_.get_loss_target(noise, batch_latents);
+    Tensor prior_mask;
+    if (objective.inverted_mask_prior) prior_mask = prior_mask_multiplier(batch, noise_pred);
+    const bool aims_at_prior = prior_pred.defined() && !objective.prior_divergence && !objective.inverted_mask_prior;
+    Tensor target = aims_at_prior ? prior_pred : pipeline_.get_loss_target(noise, batch_latents);
+    if (objective.guidance_loss) target = guided_target(target, frame, batch);
     facts_.targets = bytes_of(target);
     Tensor loss;
     {
@@ -258,15 +388,114 @@ Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& noise, c
         loss = squared_error(std::move(prediction), std::move(wanted));
     }
     loss = shadow::mul_scalar(loss);  // * local_loss_scale
+    if (objective.prior_divergence) {
+        Tensor prediction = shadow::to_float(noise_pred);
+        Tensor prior = shadow::to_float(prior_pred);
+        Tensor nearness = squared_error(std::move(prediction), std::move(prior));
+        nearness = shadow::mul_scalar(std::move(nearness));
+        loss = shadow::add(loss, std::move(nearness));
+    }
     const int dims = noise_pred.rank();
-    Tensor mask = mask_multiplier;
+    Tensor mask = frame.mask_multiplier;
     if (dims == 5) mask = shadow::repeat(shadow::unsqueeze(std::move(mask), 2), {1, 1, noise_pred.size(2), 1, 1});
     loss = shadow::mul(loss, mask);
+    Tensor prior_loss;
+    if (objective.inverted_mask_prior) {
+        {
+            Tensor prediction = shadow::to_float(noise_pred);
+            Tensor prior = shadow::to_float(prior_pred);
+            prior_loss = squared_error(std::move(prediction), std::move(prior));
+        }
+        prior_loss = shadow::mul(prior_loss, prior_mask);
+        prior_loss = shadow::mul_scalar(prior_loss);
+        prior_loss = shadow::mean(shadow::flatten(prior_loss, 1, dims - 1), 1, false);
+    }
     loss = shadow::mean(shadow::flatten(loss, 1, dims - 1), 1, false);  // mean([1, 2, 3])
     loss = shadow::mul(loss, loss_multiplier);
+    if (prior_loss.defined()) loss = shadow::add(loss, prior_loss);
     loss = shadow::mean_all(loss);
     loss = shadow::add_scalar(loss);  // + additional_loss
     return loss;
+}
+
+Tensor Training::prior_mask_multiplier(const job::Batch& batch, const Tensor& noise_pred) {
+    const NoGrad no_grad(run_);
+    const int rank = noise_pred.rank();
+    Tensor prior_mask = run_.empty({batch.count, 1, batch.height, batch.width}, pipeline_.job.dtype, Op::to_device);
+    prior_mask = shadow::upsample_nearest_to(prior_mask, {noise_pred.size(rank - 2), noise_pred.size(rank - 1)});
+    // prior_mask[:1], once a channel: of the first item alone
+    const std::vector<Tensor> channels(static_cast<std::size_t>(noise_pred.size(1)),
+                                       shadow::slice(prior_mask, 0, 0, 1));
+    prior_mask = shadow::cat(channels, 1);
+    if (rank == 5)
+        prior_mask = shadow::repeat(shadow::unsqueeze(std::move(prior_mask), 2), {1, 1, noise_pred.size(2), 1, 1});
+    const Tensor multiplier = shadow::rsub_scalar(prior_mask);
+    return shadow::div(multiplier, shadow::mean_all(multiplier));
+}
+
+// The blank prompt's prediction, and the target beyond it.
+Tensor Training::guided_target(const Tensor& target, const Frame& frame, const job::Batch& batch) {
+    const NoGrad no_grad(run_);
+    PromptEmbeds unconditional;
+    {
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        unconditional = repeated(resident_.unconditional_embeds, batch.count);
+    }
+    const Tensor latents = cast(frame);
+    Tensor unconditional_target = predict_noise(latents, frame.prepared.timesteps, unconditional, {}, batch);
+    unconditional_target = shadow::mul_scalar(unconditional_target);  // * alpha
+    Tensor away = shadow::sub(target, unconditional_target);
+    away = shadow::mul_scalar(std::move(away));
+    return shadow::add(unconditional_target, std::move(away));
+}
+
+void Training::validate(const std::string& name) {
+    if (training_.validation.batches.empty()) return;
+    const shadow::PhaseScope phase(run_, name);
+    const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+    const NoGrad no_grad(run_);
+    const Dtype dtype = pipeline_.job.dtype;
+    const Tensor timesteps = run_.empty({training_.validation.batches.front().count}, Dtype::f32, Op::to_device);
+    Tensor latents, noise, batch_latents, batch_noise, noisy_latents, noise_pred, target;
+    PromptEmbeds batch_embeds;
+    std::vector<Tensor> losses;
+    for (const job::Batch& batch : training_.validation.batches) {
+        Dims one = pipeline_.latents(batch);
+        one[0] = 1;
+        latents = run_.empty(one, dtype, Op::to_device);
+        noise = run_.empty(one, dtype, Op::to_device);
+        const auto times = static_cast<std::size_t>(batch.count);
+        batch_latents = shadow::cat(std::vector<Tensor>(times, latents), 0);
+        batch_noise = shadow::cat(std::vector<Tensor>(times, noise), 0);
+        {
+            const PromptEmbeds embeds = resident_.validation_embeds.to_gpu(run_, 1);
+            batch_embeds = repeated(embeds, batch.count);
+        }
+        noisy_latents = add_noise(batch_latents, batch_noise, timesteps);
+        {
+            const Tensor handed = shadow::to(noisy_latents, dtype);
+            noise_pred = predict_noise(handed, timesteps, batch_embeds, {}, batch);
+        }
+        target = pipeline_.get_loss_target(batch_noise, batch_latents);
+        {
+            Tensor prediction = shadow::to_float(noise_pred);
+            Tensor wanted = shadow::to_float(target);
+            losses.push_back(shadow::mse_loss(std::move(prediction), std::move(wanted)));
+        }
+    }
+    facts_.phases.push_back({name, "sample", {}, 0, 0});
+}
+
+// sd.add_noise: item by item, then joined.
+Tensor Training::add_noise(const Tensor& original_samples, const Tensor& noise, const Tensor& timesteps) {
+    std::vector<Tensor> noisy_latents_chunks;
+    for (std::int64_t idx = 0; idx < original_samples.size(0); ++idx) {
+        const Tensor original_sample = shadow::slice(original_samples, 0, idx, idx + 1);
+        const Tensor noise_chunk = shadow::slice(noise, 0, idx, idx + 1);
+        const Tensor timestep = shadow::slice(timesteps, 0, idx, idx + 1);
+        noisy_latents_chunks.push_back(pipeline_.add_noise(original_sample, noise_chunk, timestep));
+    }
+    return shadow::cat(noisy_latents_chunks, 0);
 }
 
 // ExponentialMovingAverage.update: one parameter after the other; `tmp` lives until the next one's is there.

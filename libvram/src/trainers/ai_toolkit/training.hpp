@@ -12,8 +12,10 @@ namespace vram::trainers::ai_toolkit {
 
 /// What SDTrainer keeps on the GPU from before the loop on, beside the models.
 struct Resident {
-    PromptEmbeds unconditional_embeds, cached_blank_embeds;
-    HostEmbeds caption_embeds;          // where captions are cached
+    PromptEmbeds unconditional_embeds, cached_blank_embeds, cached_dop_class_embeds;
+    PromptEmbeds diff_output_preservation_embeds;
+    HostEmbeds caption_embeds;  // where captions are cached
+    HostEmbeds validation_embeds;
     Tensor torch_multiplier;            // the network's, one number an item
     std::vector<Tensor> shadow_params;  // of the moving average
     [[nodiscard]] Bytes bytes() const;  ///< of the prompts and the multiplier
@@ -34,6 +36,9 @@ class Training {
     /// played.
     void cleanup();
 
+    /// validate(): each picture predicted at all its noise levels at once, as a phase of this name.
+    void validate(const std::string& name);
+
     /// What a step's forward would keep; leaves no trace.
     [[nodiscard]] Bytes kept_without_checkpointing(const job::Batch& batch);
 
@@ -43,13 +48,35 @@ class Training {
     struct Prepared {
         Tensor noisy_latents, noise, timesteps, imgs;
     };
+    /// What train_single_accumulation's frame holds from the batch on to its end.
+    struct Frame {
+        Prepared prepared;
+        Tensor loss_multiplier, mask_multiplier;
+        Tensor noisy_latents;  // with what stands beside the noise; `prepared` holds those without
+        PromptEmbeds embeds_to_use, conditional_embeds, unconditional_embeds, prior_embeds_to_use, preservation_embeds;
+        Tensor prior_pred;
+    };
     Tensor train_single_accumulation(const job::Batch& batch, Tensor& batch_latents);
+    void prepare(const job::Batch& batch, Tensor& batch_latents, Frame& frame);
     Prepared process_general_training_batch(const job::Batch& batch, Tensor& batch_latents);
-    Tensor predict_noise(const Tensor& latents, const Tensor& timestep, const PromptEmbeds& text_embeddings,
-                         const job::Batch& batch);
-    Tensor calculate_loss(const Tensor& noise_pred, const Tensor& noise, const Tensor& batch_latents,
-                          const Tensor& mask_multiplier);
-    PromptEmbeds conditional_embeds(const job::Batch& batch, PromptEmbeds& embeds_to_use);
+    [[nodiscard]] Tensor add_noise(const Tensor& original_samples, const Tensor& noise, const Tensor& timesteps);
+    [[nodiscard]] Tensor get_mask_multiplier(const job::Batch& batch, const Tensor& noisy_latents);
+    [[nodiscard]] PromptEmbeds conditional_embeds(const job::Batch& batch, PromptEmbeds& embeds_to_use);
+    [[nodiscard]] PromptEmbeds unconditional_embeds(const job::Batch& batch);
+    void encode_preservation(const job::Batch& batch);
+    [[nodiscard]] PromptEmbeds preservation_embeds(std::int64_t count) const;
+    /// condition_noisy_latents; and the cast that predict_noise is handed, whose frame holds it.
+    [[nodiscard]] Tensor condition(const job::Batch& batch, Frame& frame);
+    [[nodiscard]] Tensor cast(const Frame& frame);
+    /// `before`: what lives as the prediction begins.
+    [[nodiscard]] Tensor get_prior_prediction(const job::Batch& batch, const Frame& frame, Bytes& before);
+    /// No unconditional embeds: no guidance.
+    [[nodiscard]] Tensor predict_noise(const Tensor& latents, Tensor timestep, const PromptEmbeds& conditional_embeds,
+                                       const PromptEmbeds& unconditional_embeds, job::Batch batch);
+    [[nodiscard]] Tensor calculate_loss(const Tensor& noise_pred, const Tensor& batch_latents, const Frame& frame,
+                                        const job::Batch& batch);
+    [[nodiscard]] Tensor prior_mask_multiplier(const job::Batch& batch, const Tensor& noise_pred);
+    [[nodiscard]] Tensor guided_target(const Tensor& target, const Frame& frame, const job::Batch& batch);
     void update_ema();
 
     Pipeline& pipeline_;
