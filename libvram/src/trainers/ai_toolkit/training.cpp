@@ -108,7 +108,9 @@ void Training::step(const std::string& name, const job::Batch& batch) {
 }
 
 Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
-    const Tensor scheduler_timesteps = scheduler_timesteps_;  // given back before the aside ends
+    // Given back before the aside ends.
+    const Tensor scheduler_timesteps = scheduler_timesteps_;
+    const PromptEmbeds diff_output_preservation_embeds = resident_.diff_output_preservation_embeds;
     const shadow::Aside aside(run_);
     bool& checkpointing = pipeline_.transformer.model->gradient_checkpointing;
     const bool before = std::exchange(checkpointing, false);
@@ -122,6 +124,7 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
         predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds, frame.unconditional_embeds, batch);
     const Bytes kept = run_.live() - start;
     scheduler_timesteps_ = scheduler_timesteps;
+    resident_.diff_output_preservation_embeds = diff_output_preservation_embeds;
     checkpointing = before;
     run_.drop_recordings();
     return kept;
