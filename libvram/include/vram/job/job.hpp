@@ -131,6 +131,7 @@ struct Pipeline {
     Dtype vae_dtype = Dtype::bf16, text_encoder_dtype = Dtype::bf16;
     Quantization text_encoder_quantization = Quantization::none;
     bool cache_latents = false;  // encoded before training; the VAE then leaves the GPU
+    bool loads_pixels = false;   // the pixels come along all the same
     bool cache_text = false;     // encoded before training; the text encoders are freed
     bool unload_text = false;    // the text encoders are parked on the CPU while training
     bool low_vram = false;

@@ -184,6 +184,8 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     // The VAE leaves only if every dataset is cached.
     out.cache_latents = std::all_of(config.datasets.begin(), config.datasets.end(),
                                     [](const DatasetConfig& dataset) { return dataset.cache_latents; });
+    out.loads_pixels = std::any_of(config.datasets.begin(), config.datasets.end(),
+                                   [](const DatasetConfig& dataset) { return dataset.loads_pixels; });
     out.cache_text = config.train.cache_text_embeddings;
     out.unload_text = config.train.unload_text_encoder && !config.train.cache_text_embeddings;
     out.low_vram = config.model.low_vram;

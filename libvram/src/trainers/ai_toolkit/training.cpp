@@ -166,12 +166,13 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     Tensor preservation_loss;
     if (objective.preservation != Preservation::none) {
         {
-            const StageScope stage(run_, "loss");
-            frame.preservation_embeds = preservation_embeds(batch.count);
-        }
-        {
+            Tensor latents;
+            {
+                const StageScope stage(run_, "loss");
+                frame.preservation_embeds = preservation_embeds(batch.count);
+                latents = cast(frame);
+            }
             const StageScope stage(run_, "forward");
-            const Tensor latents = cast(frame);
             preservation_pred = predict_noise(latents, frame.prepared.timesteps, frame.preservation_embeds,
                                               frame.unconditional_embeds, batch);
             kept_ = run_.live() - before;
@@ -230,7 +231,8 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     const Dims shape = pipeline_.latents(batch);
     Prepared out;
     Tensor latents;
-    if (!pipeline_.job.pipeline.cache_latents) {
+    const bool encodes = !pipeline_.job.pipeline.cache_latents;
+    if (encodes || pipeline_.job.pipeline.loads_pixels) {
         const Dims pixels = pipeline_.pixels(batch);
         out.imgs = run_.empty(pixels, dtype, Op::to_device);
         {
@@ -241,10 +243,11 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
             adjusted = run_.empty(pixels, dtype, Op::add);
             out.imgs = run_.empty(pixels, dtype, Op::clamp);
         }
-        latents = pipeline_.encode_images(out.imgs, batch);
-    } else {
-        latents = run_.empty(shape, dtype, Op::to_device);  // batch.latents.to(device)
     }
+    if (encodes)
+        latents = pipeline_.encode_images(out.imgs, batch);
+    else
+        latents = run_.empty(shape, dtype, Op::to_device);  // batch.latents.to(device)
     batch_latents = latents;
 
     scheduler_timesteps_ = pipeline_.set_train_timesteps();
