@@ -249,7 +249,7 @@ class AutoencoderKL : public SlicingAutoencoder {
         const std::int64_t tile_in = encodes ? tile_sample_min_size_ : tile_latent_min_size_;
         const std::int64_t tile_out = encodes ? tile_latent_min_size_ : tile_sample_min_size_;
         // int(size * (1 - 0.25)) and int(size * 0.25)
-        const std::int64_t overlap_size = tile_in * 3 / 4, row_limit = tile_out - tile_out / 4;
+        const std::int64_t overlap_size = tile_step(tile_in * 3 / 4), row_limit = tile_out - tile_out / 4;
         const Blend& blend = encodes ? blend_encoded : blend_decoded;
         const Caller call(x.run(), false);
         std::vector<std::vector<Tensor>> rows;

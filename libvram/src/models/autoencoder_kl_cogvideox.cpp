@@ -384,9 +384,9 @@ class AutoencoderKLCogVideoX : public VideoAutoencoder {
         Tensor tile;
         Tensors conv_cache;
         std::vector<Tensor> time;
-        for (std::int64_t i = 0; i < x.size(3); i += overlap.height) {
+        for (std::int64_t i = 0; i < x.size(3); i += tile_step(overlap.height)) {
             std::vector<Tensor> row;
-            for (std::int64_t j = 0; j < x.size(4); j += overlap.width) {
+            for (std::int64_t j = 0; j < x.size(4); j += tile_step(overlap.width)) {
                 const Tensor part = slice(slice(x, 3, i, i + min.height), 4, j, j + min.width);
                 row.push_back(pieces(call, part, encodes, tile, conv_cache, time));
             }

@@ -361,9 +361,9 @@ class AutoencoderKLHunyuanVideo : public VideoAutoencoder {
         const std::int64_t height = scaled(x.size(3), encodes), width = scaled(x.size(4), encodes);
         std::vector<std::vector<Tensor>> rows;
         Tensor tile, decoded;
-        for (std::int64_t i = 0; i < x.size(3); i += in.stride) {
+        for (std::int64_t i = 0; i < x.size(3); i += tile_step(in.stride)) {
             std::vector<Tensor> row;
-            for (std::int64_t j = 0; j < x.size(4); j += in.stride) {
+            for (std::int64_t j = 0; j < x.size(4); j += tile_step(in.stride)) {
                 tile = slice(slice(x, 3, i, i + in.size), 4, j, j + in.size);
                 row.push_back(piece(call, tile, decoded, encodes));
             }
@@ -382,7 +382,7 @@ class AutoencoderKLHunyuanVideo : public VideoAutoencoder {
         const std::int64_t num_frames = encodes ? (x.size(2) - 1) / temporal_ + 1 : (x.size(2) - 1) * temporal_ + 1;
         std::vector<Tensor> row;
         Tensor tile, decoded;
-        for (std::int64_t i = 0; i < x.size(2); i += in.stride_frames) {
+        for (std::int64_t i = 0; i < x.size(2); i += tile_step(in.stride_frames)) {
             tile = slice(x, 2, i, i + in.frames + 1);
             Tensor& result = encodes ? tile : decoded;
             if (tiling && in.exceeded_by(tile))

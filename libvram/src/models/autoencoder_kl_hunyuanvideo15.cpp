@@ -4,6 +4,7 @@
 #include <bit>
 #include <deque>
 #include <optional>
+#include <stdexcept>
 
 #include "models/families.hpp"
 #include "models/vae.hpp"
@@ -370,8 +371,8 @@ class AutoencoderKLHunyuanVideo15 : public VideoAutoencoder {
             return encodes ? call(encoder, {x})[0] : call(decoder, {x})[0];
 
         // tiled_encode, tiled_decode: tiles overlap by a quarter
-        const std::int64_t stride = min - min / 4, limit = encodes ? tile_latent_min_ - tile_latent_min_ / 4
-                                                                   : tile_sample_min - tile_sample_min / 4;
+        const std::int64_t stride = tile_step(min - min / 4), limit = encodes ? tile_latent_min_ - tile_latent_min_ / 4
+                                                                              : tile_sample_min - tile_sample_min / 4;
         std::vector<std::vector<Tensor>> rows;
         Tensor tile;
         for (std::int64_t i = 0; i < x.size(3); i += stride) {
@@ -396,10 +397,12 @@ class AutoencoderKLHunyuanVideo15 : public VideoAutoencoder {
 
 std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
     const profile::Config& config = profile.config;
-    return std::make_unique<AutoencoderKLHunyuanVideo15>(
-        Builder(weights), Settings{config.integers("block_out_channels"), config.integer("latent_channels"),
-                                   config.integer("layers_per_block"), config.integer("spatial_compression_ratio"),
-                                   config.integer("temporal_compression_ratio")});
+    const Settings settings{config.integers("block_out_channels"), config.integer("latent_channels"),
+                            config.integer("layers_per_block"), config.integer("spatial_compression_ratio"),
+                            config.integer("temporal_compression_ratio")};
+    if (settings.spatial_levels() >= static_cast<std::int64_t>(settings.block_out_channels.size()))
+        throw std::logic_error("spatial_compression_ratio halves more often than block_out_channels has stages for");
+    return std::make_unique<AutoencoderKLHunyuanVideo15>(Builder(weights), settings);
 }
 
 }  // namespace vram::models::autoencoder_kl_hunyuanvideo15

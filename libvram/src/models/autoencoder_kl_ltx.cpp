@@ -543,9 +543,9 @@ class AutoencoderKLLTXVideo : public Model {
                                       const Blend& blend, std::int64_t cut) {
         const Tensor& x = args[0];
         std::vector<std::vector<Tensor>> rows;
-        for (std::int64_t i = 0; i < x.size(3); i += tile.stride) {
+        for (std::int64_t i = 0; i < x.size(3); i += tile_step(tile.stride)) {
             std::vector<Tensor> row;
-            for (std::int64_t j = 0; j < x.size(4); j += tile.stride) {
+            for (std::int64_t j = 0; j < x.size(4); j += tile_step(tile.stride)) {
                 Tensors piece = args;
                 piece[0] = slice(slice(x, 3, i, i + tile.size), 4, j, j + tile.size);
                 row.push_back(call(coder, std::move(piece))[0]);

@@ -369,7 +369,7 @@ class AutoencoderKLMochi : public VideoAutoencoder {
     [[nodiscard]] Tensor tiled(const Caller& call, const Tensor& x, bool encodes) const {
         const std::int64_t latent_min = tile_sample_min / spatial_, latent_stride = tile_sample_stride / spatial_;
         const std::int64_t min = encodes ? tile_sample_min : latent_min,
-                           stride = encodes ? tile_sample_stride : latent_stride;
+                           stride = tile_step(encodes ? tile_sample_stride : latent_stride);
         std::vector<std::vector<Tensor>> rows;
         for (std::int64_t i = 0; i < x.size(3); i += stride) {
             std::vector<Tensor> row;

@@ -95,6 +95,11 @@ Tensors Blend::Lines::forward(const Tensors& args) const {
     return {};
 }
 
+std::int64_t tile_step(std::int64_t stride) {
+    if (stride < 1) throw SizeRefused("a tile's stride is less than one latent");
+    return stride;
+}
+
 Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<Tensor>>& rows, Tensor& tile,
                   std::vector<Tensor>& result_rows, const Blend& blend, std::int64_t stride_height,
                   std::int64_t stride_width) {

@@ -90,6 +90,10 @@ class Blend {
     Lines rows, columns, frames;
 };
 
+/// The step of a loop over tiles, in what it counts. SizeRefused where a tile's stride is less than one latent:
+/// Python's range refuses a step of 0.
+[[nodiscard]] std::int64_t tile_step(std::int64_t stride);
+
 /// The tiles of a tiled_encode or tiled_decode, blended, cut to the strides and put together. `tile` and `result_rows`
 /// are names of the caller's, which live on.
 [[nodiscard]] nn::Tensor join_tiles(const nn::Caller& call, const std::vector<std::vector<nn::Tensor>>& rows,

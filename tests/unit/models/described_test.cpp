@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <memory>
 
+#include "models/model.hpp"
 #include "saved.hpp"
 
 using namespace vram;
@@ -342,6 +344,7 @@ TEST_CASE("numbers that do not hang together are refused when the class is built
                             {"hidream_i1", "num_routed_experts", 1, "num_activated_experts"},
                             {"vae_wan22", "scale_factor_spatial", 1, "scale_factor_spatial"},
                             {"vae_wan22", "scale_factor_spatial", 1024, "scale_factor_spatial"},
+                            {"vae_hunyuan_video15", "spatial_compression_ratio", 32, "block_out_channels"},
                             {"qwen25_vl_7b", "vision_window_size", 13, "window_size"},
                             {"qwen25_vl_7b", "vision_patch_size", 57, "window_size"}};
     for (const Row& row : rows) {
@@ -352,6 +355,37 @@ TEST_CASE("numbers that do not hang together are refused when the class is built
         const expected<std::vector<ListedParameter>> listed = parameters_of(profile);
         REQUIRE_FALSE(listed);
         CHECK(says(listed.error(), row.says));
+    }
+}
+
+TEST_CASE("tiles whose stride is less than one latent are refused, as Python's range refuses a step of 0") {
+    struct Row {
+        const char *profile, *key;
+        profile::Config::Value value;
+    };
+    using Integers = std::vector<std::int64_t>;
+    const Row rows[] = {{"vae_mochi", "spatial_expansions", Integers{2, 2, 64}},
+                        {"vae_hunyuan_video", "spatial_compression_ratio", std::int64_t{256}},
+                        {"vae_hunyuan_video", "temporal_compression_ratio", std::int64_t{16}},
+                        {"vae_cogvideox", "sample_height", std::int64_t{16}},
+                        {"vae_cogvideox", "sample_width", std::int64_t{16}},
+                        {"vae_sd_4ch", "sample_size", std::int64_t{8}}};
+    for (const Row& row : rows) {
+        CAPTURE(row.profile);
+        CAPTURE(row.key);
+        profile::ModelProfile profile = catalogue().model_of(row.profile);
+        profile.config.values[row.key] = row.value;
+        shadow::Run run({}, false);
+        nn::Weights weights(run, "vae", {});
+        const std::unique_ptr<Model> vae = build(weights, profile);
+        weights.to_gpu();
+        Request request{.batch = 1, .width = 1024, .height = 1024, .frames = 97};
+        request.operation = Request::Operation::decode;
+        request.tiling = true;
+        Tensors args;
+        for (const Value& value : vae->inputs(request)) args.push_back(run.empty(value.shape, value.dtype));
+        const shadow::NoGrad no_grad(run);
+        CHECK_THROWS_AS(static_cast<void>(vae->forward(args, request)), shadow::SizeRefused);
     }
 }
 
