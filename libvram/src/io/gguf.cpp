@@ -8,7 +8,7 @@ namespace vram::io {
 namespace {
 
 constexpr std::int64_t most_keys = 100'000, most_dimensions = 4;
-constexpr std::int64_t most_name = 4096, most_metadata_text = 4096;
+constexpr std::int64_t most_name = 4096;
 constexpr int most_depth = 8;  // of arrays in arrays
 
 /// A block of `elements` in `bytes`. Source: ggml.h (enum ggml_type), ggml-common.h (static asserts of each block).
@@ -35,7 +35,7 @@ const BlockType* block_type(std::int64_t id) {
 }
 
 // Types of metadata. Source: docs/gguf.md, enum gguf_metadata_value_type.
-constexpr std::int64_t value_string = 8, value_array = 9;
+constexpr std::int64_t value_uint32 = 4, value_string = 8, value_array = 9;
 constexpr std::int64_t value_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 /// Reads on and on from a file, a window at a time.
@@ -121,22 +121,15 @@ expected<TensorFile> read_gguf(const Pieces& pieces, const std::string& name) {
     const std::int64_t count = file.count(most_stored_tensors), keys = file.count(most_keys);
     if (file.failed()) return broken("its counts of tensors and keys");
 
-    TensorFile out{TensorFormat::gguf, {}, {}};
+    TensorFile out{TensorFormat::gguf, {}};
     std::int64_t alignment = 32;  // docs/gguf.md: general.alignment
     for (std::int64_t i = 0; i < keys; ++i) {
         const std::string key = file.text(most_name);
         const std::int64_t type = file.number(4);
-        if (type == value_string) {
-            const std::int64_t length = file.count(most_header_bytes);
-            if (length <= most_metadata_text)
-                out.metadata.emplace(key, file.take(length));
-            else
-                file.skip(length);
-        } else if (key == "general.alignment" && type == 4) {
+        if (key == "general.alignment" && type == value_uint32)
             alignment = file.number(4);
-        } else {
+        else
             skip_value(file, type, 0);
-        }
         if (file.failed()) return broken("key " + std::to_string(i + 1) + " of " + std::to_string(keys));
     }
     if (alignment < 1 || alignment > MiB) return refuse(Problem::out_of_range, "general.alignment is out of range");
@@ -170,8 +163,8 @@ expected<TensorFile> read_gguf(const Pieces& pieces, const std::string& name) {
     const std::int64_t data = count == 0 ? pieces.size : round_up(file.at(), alignment);
     for (std::size_t i = 0; i < offsets.size(); ++i) {
         const StoredTensor& tensor = out.tensors[i];
-        const std::int64_t room = pieces.size - data - offsets[i];
-        if (pieces.size < data || offsets[i] > pieces.size || room < tensor.bytes)
+        // Each step is looked at before the next, as an offset is any number.
+        if (pieces.size < data || offsets[i] > pieces.size - data || tensor.bytes > pieces.size - data - offsets[i])
             return refuse(Problem::syntax, "cut off: the data of " + tensor.name + " ends behind the file's end");
     }
     return out;

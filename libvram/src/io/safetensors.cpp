@@ -11,7 +11,6 @@ namespace {
 
 constexpr Bytes length_bytes = 8;  // of the header, little-endian, before it
 constexpr std::size_t most_complaints = 20;
-constexpr std::size_t most_metadata_text = 4096;
 
 /// Bits of one element. Source: safetensors/src/tensor.rs, Dtype::bitsize.
 constexpr Choice<std::int64_t> element_bits[] = {
@@ -37,9 +36,7 @@ class Reader {
         std::vector<std::array<std::int64_t, 2>> offsets;
         for (const Member& member : *header_.root.map()) {
             if (complaints_.size() >= most_complaints) break;
-            if (member.key == "__metadata__")
-                read_metadata(member.value, out);
-            else
+            if (member.key != "__metadata__")  // texts of whoever wrote the file
                 read_tensor({header_, member.value, member.key, complaints_}, member.key, out, offsets);
         }
         if (complaints_.empty()) check_extents(out, offsets);
@@ -48,14 +45,6 @@ class Reader {
     }
 
   private:
-    // Trainers put whole configs in there, as text; what is not a short text is of no use here.
-    static void read_metadata(const Node& node, TensorFile& out) {
-        if (node.map() == nullptr) return;
-        for (const Member& member : *node.map())
-            if (const std::string* text = member.value.text(); text != nullptr && text->size() <= most_metadata_text)
-                out.metadata.emplace(member.key, *text);
-    }
-
     void read_tensor(Fields entry, const std::string& name, TensorFile& out,
                      std::vector<std::array<std::int64_t, 2>>& offsets) {
         const std::size_t before = complaints_.size();

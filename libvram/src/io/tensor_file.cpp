@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <unordered_set>
 
 #include "io/tensor_header.hpp"
@@ -32,14 +33,16 @@ expected<TensorFile> finished(TensorFile file, const std::string& name) {
     return file;
 }
 
-bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
+constexpr std::string_view safetensors_ends[] = {".safetensors", ".sft"};
+constexpr std::string_view pickle_ends[] = {".bin", ".ckpt", ".pt", ".pth"};
+
+bool ends_with_any(std::string_view name, std::span<const std::string_view> ends) {
     return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
 /// torch.save writes a zip, before 1.6 a bare pickle of protocol 2.
 bool is_pickle(std::string_view magic, std::string_view name) {
-    return magic.starts_with("PK\x03\x04") || magic.starts_with("\x80\x02") ||
-           ends_with_any(name, {".bin", ".ckpt", ".pt", ".pth"});
+    return magic.starts_with("PK\x03\x04") || magic.starts_with("\x80\x02") || is_pickle_name(name);
 }
 
 expected<TensorFile> read_pieces(const Pieces& file, const std::string& name) {
@@ -49,8 +52,8 @@ expected<TensorFile> read_pieces(const Pieces& file, const std::string& name) {
     if (magic.starts_with("version "))
         return refuse_header(name, Problem::unsupported,
                              "a Git LFS pointer and not the file itself, which `git lfs pull` brings");
-    const bool is_safetensors = name.ends_with(".safetensors") || name.ends_with(".sft");
-    if (is_safetensors || (magic.size() == 9 && magic[8] == '{')) return read_safetensors(file, name);
+    if (ends_with_any(name, safetensors_ends) || (magic.size() == 9 && magic[8] == '{'))
+        return read_safetensors(file, name);
     if (is_pickle(magic, name))
         return refuse_header(name, Problem::unsupported,
                              "a PyTorch pickle, which runs code when it is opened and so never is: convert it to "
@@ -89,7 +92,6 @@ struct Shards {
         const expected<TensorFile> read = read_tensor_file(folder / shard);
         if (read) {
             out.tensors.insert(out.tensors.end(), read->tensors.begin(), read->tensors.end());
-            out.metadata.insert(read->metadata.begin(), read->metadata.end());
         } else if (read.error().front().problem == Problem::file_not_found) {
             complain(first, Problem::file_not_found, "the shard " + shard + " is not there");
         } else {
@@ -99,6 +101,11 @@ struct Shards {
 };
 
 }  // namespace
+
+bool is_tensor_file_name(std::string_view name) {
+    return ends_with_any(name, safetensors_ends) || name.ends_with(".gguf");
+}
+bool is_pickle_name(std::string_view name) { return ends_with_any(name, pickle_ends); }
 
 std::string_view to_text(TensorFormat format) {
     switch (format) {

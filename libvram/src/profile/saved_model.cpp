@@ -34,10 +34,6 @@ std::vector<std::string> files_of(const fs::path& folder) {
     return names;
 }
 
-bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
-    return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
-}
-
 /// "model.fp16.safetensors.index.json" → "model.fp16".
 std::string_view stem_before(std::string_view name, std::string_view end) {
     name.remove_suffix(end.size());
@@ -66,7 +62,7 @@ expected<io::TensorFile> read_weights(const fs::path& folder, Diagnostics& notes
             indices.emplace_back(stem_before(name, index_end));
         else if (name.ends_with(file_end))
             (is_shard(name) ? shards : files).emplace_back(stem_before(name, file_end));
-        has_pickles = has_pickles || ends_with_any(name, {".bin", ".bin.index.json", ".ckpt", ".pt", ".pth"});
+        has_pickles = has_pickles || io::is_pickle_name(name) || name.ends_with(".bin.index.json");
     }
     const auto note = [&](std::string text) {
         notes.push_back(

@@ -1,6 +1,5 @@
 #include "trainers/named_model.hpp"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "models/described.hpp"
@@ -15,16 +14,11 @@ namespace {
 using profile::ModelKind;
 using profile::ModelProfile;
 
-bool ends_like_a_file(std::string_view word) {
-    constexpr std::string_view ends[] = {".safetensors", ".sft", ".gguf", ".bin",
-                                         ".ckpt",        ".pt",  ".pth",  ".safetensors.index.json"};
-    return std::any_of(std::begin(ends), std::end(ends), [&](std::string_view end) { return word.ends_with(end); });
-}
-
 /// What no name of a model is.
 bool is_path(std::string_view word) {
     return word.starts_with('.') || word.starts_with('/') || word.starts_with('~') || word.ends_with('/') ||
-           word.find('\\') != std::string_view::npos || ends_like_a_file(word);
+           word.find('\\') != std::string_view::npos || io::is_tensor_file_name(word) || io::is_pickle_name(word) ||
+           word.ends_with(".safetensors.index.json");
 }
 
 /// A relative path counts from the folder of the file that says it.

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +27,7 @@ enum class TensorFormat : std::uint8_t { safetensors, gguf };
 /// What one file, or the shards of one index, hold. Sums over all tensors fit 63 bits; no name stands there twice.
 struct TensorFile {
     TensorFormat format = TensorFormat::safetensors;
-    std::vector<StoredTensor> tensors;            // in the order of the header
-    std::map<std::string, std::string> metadata;  // short texts only: `__metadata__`, GGUF's strings
+    std::vector<StoredTensor> tensors;  // in the order of the header
     bool operator==(const TensorFile&) const = default;
 };
 
@@ -42,6 +40,12 @@ struct StoredType {
 };
 /// By type, the most bytes first.
 [[nodiscard]] std::vector<StoredType> by_type(const std::vector<StoredTensor>& tensors);
+
+/// Whether a name ends as files of weights do: of safetensors and GGUF (".safetensors", ".sft", ".gguf"), or of
+/// torch.save
+/// (".bin", ".ckpt", ".pt", ".pth"), which are pickles.
+[[nodiscard]] bool is_tensor_file_name(std::string_view name);
+[[nodiscard]] bool is_pickle_name(std::string_view name);
 
 /// Past a limit a header is refused (file_too_large), having used memory in proportion to the limit.
 inline constexpr Bytes most_header_bytes = 100'000'000;  // as safetensors has it
