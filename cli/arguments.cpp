@@ -119,7 +119,8 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     trace.add_flag("--scratch", arguments.scratch, "with the scratch of kernels and libraries");
     trace.group("");  // for developers
     CLI::App& models = *app.add_subcommand("models", "the models that are known, or whose model a folder or file is");
-    models.add_option("PATH", arguments.file, "a folder of diffusers or transformers, or a file of weights");
+    models.add_option("PATH", arguments.file,
+                      "a folder of diffusers or transformers, a file of weights, or a model's name");
     models.add_flag("--json", arguments.json, "as JSON");
     CLI::App& gpus = *app.add_subcommand("gpus", "the cards that are known");
     gpus.add_flag("--json", arguments.json, "as JSON");

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <span>
 
 #include "verbs.hpp"
 #include "vram/report/model_file.hpp"
@@ -44,7 +46,12 @@ ordered_json json_of(const profile::MemoryRange& range) {
 /// it.
 int model_file(const Arguments& arguments, const profile::Catalogue& catalogue, std::ostream& out, std::ostream& err) {
     const expected<report::ModelFile> file = report::read_model_file(arguments.file, catalogue);
-    if (!file) return refuse(file.error(), arguments.json, out, err);
+    if (!file) {
+        Diagnostics complaints = file.error();
+        if (Diagnostic& first = complaints.front(); first.problem == Problem::file_not_found && first.nearest.empty())
+            first.nearest = catalogue.nearest_model(arguments.file);
+        return refuse(complaints, arguments.json, out, err);
+    }
     const bool is_known = file->why_not.empty();
     if (arguments.json) {
         ordered_json stored = ordered_json::array();
@@ -73,14 +80,10 @@ int model_file(const Arguments& arguments, const profile::Catalogue& catalogue, 
     return is_known ? 0 : 2;
 }
 
-}  // namespace
-
-int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
-    const profile::Catalogue catalogue = profile::Catalogue::built_in();
-    if (!arguments.file.empty()) return model_file(arguments, catalogue, out, err);
-    if (arguments.json) {
+void profiles(std::span<const profile::ModelProfile> known, bool as_json, std::ostream& out) {
+    if (as_json) {
         ordered_json list = ordered_json::array();
-        for (const profile::ModelProfile& model : catalogue.models())
+        for (const profile::ModelProfile& model : known)
             list.push_back({{"id", model.id},
                             {"kind", to_text(model.kind)},
                             {"family", model.family},
@@ -90,10 +93,10 @@ int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
                             {"checked_against", model.checked.against},
                             {"source", model.source}});
         out << list.dump(2) << '\n';
-        return 0;
+        return;
     }
-    const std::size_t ids = widest(catalogue.models(), [](const auto& model) { return model.id; });
-    for (const profile::ModelProfile& model : catalogue.models()) {
+    const std::size_t ids = widest(known, [](const auto& model) { return model.id; });
+    for (const profile::ModelProfile& model : known) {
         pad(out, model.id, ids);
         pad(out, std::string(to_text(model.kind)), 14);
         pad(out, billions(model.checked.parameters), 9);
@@ -101,6 +104,21 @@ int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         if (!model.aliases.empty()) out << std::string(ids, ' ') << "also " << joined(model.aliases) << '\n';
         out << std::string(ids, ' ') << model.source << "; parameters: " << model.checked.against << '\n';
     }
+}
+
+}  // namespace
+
+int models(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
+    if (arguments.file.empty()) {
+        profiles(catalogue.models(), arguments.json, out);
+        return 0;
+    }
+    std::error_code error;
+    const profile::ModelProfile* named = catalogue.model(arguments.file);
+    if (named == nullptr || std::filesystem::exists(arguments.file, error))
+        return model_file(arguments, catalogue, out, err);
+    profiles({named, 1}, arguments.json, out);
     return 0;
 }
 

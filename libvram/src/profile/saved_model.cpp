@@ -12,7 +12,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t most_entries = 10'000;
+constexpr std::size_t most_entries = 10'000;  // of a folder; what a save writes are a few hundred
+constexpr std::string_view denoiser_folders[] = {"transformer", "unet"};  // of a pipeline
 
 Unexpected refuse(const fs::path& path, Problem problem, std::string why, std::string nearest = {}) {
     return {{{Severity::error, problem, {path.string(), 0, 0}, {}, {}, std::move(nearest), std::move(why)}}};
@@ -109,6 +110,15 @@ bool has_component(const io::Node& index, std::string_view name) {
     return node->list()->back().text() != nullptr;
 }
 
+/// What may be meant in a folder that says nothing: a denoiser's own folder, or a file of weights.
+std::string nearest_within(const fs::path& folder) {
+    for (const std::string_view name : denoiser_folders)
+        if (is_file(folder / name / "config.json")) return (folder / name).string();
+    for (const std::string& name : files_of(folder))
+        if (io::is_tensor_file_name(name)) return (folder / name).string();
+    return {};
+}
+
 expected<SavedModel> read_folder(const fs::path& folder, Wanted wanted);
 
 expected<SavedModel> read_pipeline(const fs::path& folder, Wanted wanted) {
@@ -116,8 +126,8 @@ expected<SavedModel> read_pipeline(const fs::path& folder, Wanted wanted) {
     if (!index) return Unexpected{index.error()};
     if (wanted == Wanted::component)
         return refuse(folder, Problem::bad_value, "a whole pipeline: name the folder of one of its components",
-                      (folder / "vae").string());
-    for (const std::string_view name : {"transformer", "unet"}) {
+                      has_component(index->root, "vae") ? (folder / "vae").string() : "");
+    for (const std::string_view name : denoiser_folders) {
         if (!has_component(index->root, name)) continue;
         const fs::path part = folder / name;
         if (!is_file(part / "config.json"))
@@ -139,10 +149,8 @@ expected<SavedModel> read_pipeline(const fs::path& folder, Wanted wanted) {
 expected<SavedModel> read_folder(const fs::path& folder, Wanted wanted) {
     if (is_file(folder / "model_index.json")) return read_pipeline(folder, wanted);
     if (!is_file(folder / "config.json")) {
-        std::string nearest;
-        for (const std::string& name : files_of(folder))
-            if (nearest.empty() && ends_with_any(name, {".safetensors", ".gguf"})) nearest = (folder / name).string();
-        return refuse(folder, Problem::file_not_found, "a folder without config.json and model_index.json", nearest);
+        return refuse(folder, Problem::file_not_found, "a folder with neither config.json nor model_index.json",
+                      nearest_within(folder));
     }
     expected<io::Document> config = io::open(folder / "config.json");
     if (!config) return Unexpected{config.error()};
@@ -163,9 +171,16 @@ expected<SavedModel> read_saved_model(const fs::path& path, Wanted wanted) {
         return refuse({}, Problem::file_not_found, "a path holds no NUL");
     std::error_code error;
     if (fs::is_directory(path, error)) return read_folder(path, wanted);
+    if ((path.filename() == "config.json" || path.filename() == "model_index.json") && is_file(path))
+        return refuse(path, Problem::bad_value, "no weights: name the folder that this file is in",
+                      path.has_parent_path() ? path.parent_path().string() : ".");
     expected<io::TensorFile> weights =
         path.string().ends_with(".index.json") ? io::read_tensor_index(path) : io::read_tensor_file(path);
-    if (!weights) return Unexpected{weights.error()};
+    if (!weights) {
+        Diagnostics complaints = weights.error();
+        if (!fs::exists(path, error)) complaints.front().text = "there is no such file or folder";
+        return Unexpected{std::move(complaints)};
+    }
     return SavedModel{path.string(), {}, {}, *std::move(weights), {}};
 }
 

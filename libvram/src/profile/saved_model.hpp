@@ -27,8 +27,9 @@ enum class Wanted : std::uint8_t { denoiser, component };
 ///
 /// A folder without weights, or with PyTorch pickles alone, is its config (a note).
 /// Errors: file_not_found (no such path; a folder without config.json and model_index.json; a component that
-/// model_index.json promises); bad_value (a pipeline without a denoiser, or where a component is wanted); those of
-/// io::open, io::read_tensor_file and io::read_tensor_index.
+/// model_index.json promises); bad_value (a pipeline without a denoiser, or where a component is wanted; config.json or
+/// model_index.json itself, whose folder is `nearest`); those of io::open, io::read_tensor_file and
+/// io::read_tensor_index.
 /// Sources: diffusers 0.42.1, utils/constants.py and pipeline_utils.py; transformers 5.24.0, utils/__init__.py (names
 /// of files).
 [[nodiscard]] expected<SavedModel> read_saved_model(const std::filesystem::path& path, Wanted wanted);

@@ -129,6 +129,13 @@ expected<Variants> by_config(const SavedModel& model, const Catalogue& catalogue
     return out;
 }
 
+/// Whether a name is that of a matrix that PEFT, kohya's scripts or LyCORIS train beside a weight.
+bool is_of_adapter(std::string_view name) {
+    constexpr std::string_view parts[] = {".lora_A.", ".lora_B.", ".lora_down.", ".lora_up.", ".hada_w1_a", ".lokr_w"};
+    return std::any_of(std::begin(parts), std::end(parts),
+                       [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
 Variants by_names(const SavedModel& model, const Catalogue& catalogue) {
     Names names;
     for (const io::StoredTensor& tensor : model.weights.tensors) names.emplace(tensor.name, &tensor);
@@ -152,7 +159,11 @@ Variants by_names(const SavedModel& model, const Catalogue& catalogue) {
         out.variants.clear();
         out.class_name.clear();
     } else if (out.class_name.empty()) {
-        out.why_not = "the names of its tensors are those of no model that vramest knows";
+        const bool is_adapter =
+            std::any_of(names.begin(), names.end(), [](const auto& tensor) { return is_of_adapter(tensor.first); });
+        out.why_not = is_adapter ? "its tensors are an adapter's (LoRA, LoHa or LoKr), and not a model's"
+                                 : "the names of its tensors are those of no model that vramest knows by them; "
+                                   "a folder with its config.json would say its class";
     } else if (out.variants.empty()) {
         out.why_not = "no profile of " + out.class_name + " is known";
     }

@@ -146,6 +146,10 @@ TEST_CASE("help, version and lists") {
     CHECK(say({"check", "--help"}).out.find("--capacity") != std::string::npos);
     CHECK(say({"--version"}).out == "vramest 0.1.0\n");
     CHECK(say({"models"}).out.find("flux1_dev") != std::string::npos);
+    const Said one = say({"models", "FLUX1-dev"});
+    CHECK(one.code == 0);
+    CHECK(one.out.starts_with("flux1_dev"));
+    CHECK(one.out.find("flux1_schnell") == std::string::npos);
     CHECK(say({"gpus"}).out.find("rtx-4090") != std::string::npos);
     CHECK(say({"trainers"}).out.find("torch") != std::string::npos);
     for (const char* verb : {"models", "gpus", "trainers"}) {
@@ -164,7 +168,8 @@ TEST_CASE("models PATH says what a folder or a file is") {
     const nlohmann::json told = nlohmann::json::parse(say({"models", folder + "no_class", "--json"}).out);
     CHECK(told.at("stored_weights") == nlohmann::json::parse(R"([{"type": "BF16", "parameters": 4, "bytes": 8}])"));
     CHECK(say({"models", folder + "cut.safetensors"}).code == 2);
-    CHECK(say({"models", folder + "absent"}).err.find("there is no such file") != std::string::npos);
+    CHECK(say({"models", folder + "absent"}).err.find("there is no such file or folder") != std::string::npos);
+    CHECK(say({"models", "flux1_dex"}).err.find("did you mean flux1_dev?") != std::string::npos);
 }
 
 TEST_CASE("the schema has a place for every key of a report") {

@@ -206,9 +206,10 @@ TEST_CASE("shards with an index, a pipeline, and what is in a folder beside weig
     const auto half = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
     const io::TemporaryFolder folder;
     std::filesystem::create_directory(folder.path("transformer"));
+    folder.write("transformer/config.json", small_flux().dump());
+    CHECK(describe_denoiser(folder.path("")).error()[0].nearest == folder.path("transformer"));
     folder.write("model_index.json", R"({"_class_name": "FluxPipeline", "transformer": ["diffusers", "X"],
                                          "transformer_2": [null, null], "vae": ["diffusers", "AutoencoderKL"]})");
-    folder.write("transformer/config.json", small_flux().dump());
     write_weights(folder, "transformer/m-00001-of-00002.safetensors", {all.begin(), half});
     write_weights(folder, "transformer/m-00002-of-00002.safetensors", {half, all.end()});
 
@@ -231,6 +232,13 @@ TEST_CASE("shards with an index, a pipeline, and what is in a folder beside weig
     const expected<Described> component = describe(folder.path(""), profile::Wanted::component, catalogue());
     REQUIRE_FALSE(component);
     CHECK(component.error()[0].nearest == folder.path("vae"));
+
+    for (const std::string name : {"model_index.json", "transformer/config.json"}) {
+        const expected<Described> file = describe_denoiser(folder.path(name));
+        REQUIRE_FALSE(file);
+        CHECK(file.error()[0].problem == Problem::bad_value);
+        CHECK(file.error()[0].nearest == std::filesystem::path(folder.path(name)).parent_path());
+    }
 
     folder.write("model_index.json", R"({"_class_name": "WanPipeline", "transformer": ["diffusers", "X"],
                                          "transformer_2": ["diffusers", "X"]})");
@@ -258,6 +266,11 @@ TEST_CASE("what is not known still has its weight") {
                 R"({"_class_name": "FluxTransformer2DModel", "quantization_config": {"quant_method": "bitsandbytes"}})",
                 "bitsandbytes",
                 {{"BF16", 1, 32, 64}, {"F32", 1, 3, 12}}},
+            Case{"an adapter",
+                 io::safetensors({{"transformer.a.to_q.lora_A.weight", {4, 8}, "BF16"}}),
+                 "",
+                 "an adapter's",
+                 {{"BF16", 1, 32, 64}}},
             Case{
                 "names of no model", some, "", "no model that vramest knows", {{"BF16", 1, 32, 64}, {"F32", 1, 3, 12}}},
         }) {
