@@ -8,6 +8,32 @@
 namespace vram::profile {
 namespace {
 
+/// What transformers' configs hold beside sizes: PreTrainedConfig's own, and what its children share. Source:
+/// transformers 5.24.0, configuration_utils.py, and config.json files as older versions wrote them.
+constexpr std::string_view of_pretrained_config[] = {"transformers_version",
+                                                     "dtype",
+                                                     "torch_dtype",
+                                                     "use_cache",
+                                                     "initializer_range",
+                                                     "initializer_factor",
+                                                     "bos_token_id",
+                                                     "pad_token_id",
+                                                     "attention_dropout",
+                                                     "rms_norm_eps",
+                                                     "rope_theta",
+                                                     "rope_parameters",
+                                                     "rope_scaling",
+                                                     "output_attentions",
+                                                     "output_hidden_states",
+                                                     "return_dict",
+                                                     "_attn_implementation_autoset",
+                                                     "chunk_size_feed_forward",
+                                                     "id2label",
+                                                     "label2id",
+                                                     "is_encoder_decoder",
+                                                     "problem_type",
+                                                     "attn_implementation"};
+
 /// {num_layers: 19, out_channels: null}: values and what is null.
 void read_values(io::Fields fields, const io::Node* node, std::map<std::string, Config::Value, std::less<>>& values,
                  std::vector<std::string>& unset) {
@@ -34,7 +60,8 @@ std::map<std::string, NamingScheme::Size> read_sizes(io::Fields fields, const io
     if (node == nullptr || node->map() == nullptr) return out;
     for (const io::Member& member : *node->map()) {
         const io::List* pair = fields.node(member.key)->list();
-        if (pair == nullptr || pair->size() != 2 || (*pair)[0].text() == nullptr || (*pair)[1].integer() == nullptr)
+        if (pair == nullptr || pair->size() != 2 || (*pair)[0].text() == nullptr || (*pair)[1].integer() == nullptr ||
+            *(*pair)[1].integer() < 0)
             fields.complain(member.key, Problem::wrong_type, "a size is a tensor's name and one of its dimensions");
         else
             out.emplace(member.key, NamingScheme::Size{*(*pair)[0].text(), *(*pair)[1].integer()});
@@ -72,6 +99,9 @@ expected<ModelClass> read_model_class(std::string_view text, std::string file_na
     for (const auto& [key, list] :
          {std::pair{"without_effect", &out.without_effect}, {"also", &out.also}, {"beside", &out.beside}})
         *list = fields.texts(key).value_or(std::vector<std::string>{});
+    if (fields.boolean("pretrained_config", false))
+        out.without_effect.insert(out.without_effect.end(), std::begin(of_pretrained_config),
+                                  std::end(of_pretrained_config));
     out.nested = read_texts(fields.map("nested"), fields.node("nested"));
     for (io::Fields& scheme : fields.maps("named")) out.named.push_back(read_scheme(scheme));
     if (!out.name.empty() && out.name != stem)

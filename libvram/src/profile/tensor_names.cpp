@@ -45,7 +45,7 @@ Said config_of_names(const Names& names, const std::string& prefix, const Naming
     for (const auto& [key, tensor] : scheme.present) said[key] = names.contains(prefix + tensor);
     for (const auto& [key, size] : scheme.sizes) {
         const auto found = names.find(prefix + size.tensor);
-        if (found == names.end() || size.dimension < 0) continue;
+        if (found == names.end()) continue;
         const std::vector<std::int64_t>& shape = found->second->shape;
         if (size.dimension < static_cast<std::int64_t>(shape.size()))
             if (const std::int64_t value = shape[static_cast<std::size_t>(size.dimension)];

@@ -36,6 +36,7 @@ struct NamingScheme {
 ///     defaults: {num_layers: 19, out_channels: null}   # the constructor's, of what a family asks for
 ///     assumed: {patch_size: 1}               # the family takes it for granted; another value is not modelled
 ///     without_effect: [eps]                  # no tensor's size or life hangs on it
+///     pretrained_config: false               # true: nor on what all configs of transformers have beside sizes
 ///     also: [Qwen3ForCausalLM]               # classes of which this is the body
 ///     nested: {text_config: '', vision_config: vision_}  # maps whose keys count as the config's, behind a prefix
 ///     beside: [lm_head., .position_ids, norm_final.weight]  # tensors that files may have and the class does not load:
