@@ -45,7 +45,7 @@ std::vector<std::string> choices_in(const Config::Value& value) {
     return {};
 }
 
-constexpr std::size_t whole_kind = Config::Value(std::int64_t{}).index();
+constexpr std::size_t whole_kind = Config::Value(std::int64_t{}).index(), real_kind = Config::Value(0.0).index();
 
 /// How many of something a model has: a family builds so many blocks.
 bool counts_layers(std::string_view key) {
@@ -207,50 +207,63 @@ class ConfigReader {
         return std::all_of(words->begin(), words->end(), is_it) && std::all_of(due->begin(), due->end(), is_it);
     }
 
-    /// A value is one that some family can take: of a kind, within a range, among words that profiles of the class
-    /// have.
+    /// A value is one that some family can take: of a kind, among words that profiles of the class have, within a
+    /// range.
     bool check(std::string_view key, Config::Value& value, const Known& known, const auto& complain) const {
-        if (const auto* real = std::get_if<double>(&value))
-            if (!known.has_kind(value.index()) && known.has_kind(whole_kind) && *real >= 0 &&
-                *real <= static_cast<double>(most_size) &&
-                *real == static_cast<double>(static_cast<std::int64_t>(*real)))
-                value = static_cast<std::int64_t>(*real);
-        const bool is_whole_for_real = value.index() == whole_kind && known.has_kind(Config::Value(0.0).index());
-        if (!known.values.empty() && !known.has_kind(value.index()) && !is_whole_for_real) {
-            complain(Problem::wrong_type,
-                     spelled(value) + " is not modelled; a value such as " + spelled(*known.values.front()) + " is");
+        if (known.has_kind(whole_kind) && !known.has_kind(value.index())) make_whole(value);
+        return is_of_a_kind(value, known, complain) && is_known_choice(key, value, complain) &&
+               is_in_range(key, value, known, complain);
+    }
+
+    /// 4.0 → 4
+    static void make_whole(Config::Value& value) {
+        const auto* real = std::get_if<double>(&value);
+        if (real == nullptr || !(*real >= 0 && *real <= static_cast<double>(most_size))) return;
+        const auto whole = static_cast<std::int64_t>(*real);
+        if (*real == static_cast<double>(whole)) value = whole;
+    }
+
+    static bool is_of_a_kind(const Config::Value& value, const Known& known, const auto& complain) {
+        const bool is_whole_for_real = value.index() == whole_kind && known.has_kind(real_kind);
+        if (known.values.empty() || known.has_kind(value.index()) || is_whole_for_real) return true;
+        complain(Problem::wrong_type,
+                 spelled(value) + " is not modelled; a value such as " + spelled(*known.values.front()) + " is");
+        return false;
+    }
+
+    bool is_known_choice(std::string_view key, const Config::Value& value, const auto& complain) const {
+        const std::optional<std::string> choice = unknown_choice(choices_, key, value);
+        if (!choice) return true;
+        std::string all;
+        for (const std::string& one : choices_.find(key)->second) all += (all.empty() ? "" : ", ") + one;
+        complain(Problem::unsupported, *choice + " is not modelled; known: " + all);
+        return false;
+    }
+
+    /// Far outside of what is known a number is a mistake, and what a family makes of it nobody has looked at.
+    static bool is_in_range(std::string_view key, const Config::Value& value, const Known& known,
+                            const auto& complain) {
+        constexpr std::int64_t farthest = 64;  // times what is known
+        const auto [known_least, known_most] = known.bounds();
+        if (const auto* real = std::get_if<double>(&value)) {
+            if (*real >= known_least / farthest && *real <= std::max(known_most, 1.0) * farthest) return true;
+            complain(Problem::out_of_range, spelled(value) + " is out of range");
             return false;
         }
-        // Far outside of what is known a number is a mistake, and what a family makes of it nobody has looked at.
-        constexpr std::int64_t farthest = 64;
-        const auto [known_least, known_most] = known.bounds();
-        const auto lowest = static_cast<std::int64_t>(std::min(known_least, 1.0));
-        const std::int64_t least = counts_layers(key) ? 0 : lowest;
-        const std::int64_t most =
-            counts_layers(key) ? most_layers
-            : known.values.empty()
-                ? most_size
-                : std::min(most_size, farthest * static_cast<std::int64_t>(std::max(known_most, 64.0)));
+        const auto farthest_most = farthest * static_cast<std::int64_t>(std::max(known_most, 64.0));
+        const std::int64_t least = counts_layers(key) ? 0 : static_cast<std::int64_t>(std::min(known_least, 1.0));
+        const std::int64_t most = counts_layers(key)     ? most_layers
+                                  : known.values.empty() ? most_size
+                                                         : std::min(most_size, farthest_most);
         const auto in_range = [&](std::int64_t item) {
             if (item >= least && item <= most) return true;
             complain(Problem::out_of_range,
                      std::to_string(item) + " is not from " + std::to_string(least) + " to " + std::to_string(most));
             return false;
         };
-        if (const std::optional<std::string> choice = unknown_choice(choices_, key, value)) {
-            std::string all;
-            for (const std::string& one : choices_.find(key)->second) all += (all.empty() ? "" : ", ") + one;
-            complain(Problem::unsupported, *choice + " is not modelled; known: " + all);
-            return false;
-        }
         if (const auto* whole = std::get_if<std::int64_t>(&value)) return in_range(*whole);
         if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))
             return std::all_of(list->begin(), list->end(), in_range);
-        if (const auto* real = std::get_if<double>(&value);
-            real != nullptr && !(*real >= known_least / farthest && *real <= std::max(known_most, 1.0) * farthest)) {
-            complain(Problem::out_of_range, spelled(value) + " is out of range");
-            return false;
-        }
         return true;
     }
 
