@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
+
+#include "run/optimizers/names.hpp"
 
 using namespace vram;
 using shadow::Parameter;
@@ -38,6 +41,15 @@ TEST_CASE("AdamW takes groups of a dtype in the reverse of their first appearanc
             if (run.trace.events[i].kind == shadow::EventKind::alloc) made.push_back(run.trace.events[i].bytes);
         made.erase(made.begin(), made.begin() + 2 * static_cast<std::ptrdiff_t>(parameters.size()));
         CHECK(made == c.roots);
+    }
+}
+
+TEST_CASE("what a job file's name makes goes by one of these names") {
+    const auto names = vram::run::optimizer_names();
+    for (const io::Choice<job::Optimizer>& choice : names) {
+        CAPTURE(choice.word);
+        const std::string_view name = job::name_of(choice.value);
+        CHECK(std::any_of(names.begin(), names.end(), [&](const auto& other) { return other.word == name; }));
     }
 }
 

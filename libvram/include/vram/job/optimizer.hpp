@@ -36,7 +36,21 @@ struct Bitsandbytes {
     std::int32_t bits = 8;
     bool paged = false;
     std::int64_t block = 256;
-    [[nodiscard]] std::string_view name() const;
+    [[nodiscard]] std::string_view name() const {
+        switch (algorithm) {
+            case Algorithm::adam:
+                if (bits == 8) return paged ? "pagedadamw8bit" : "adamw8bit";
+                return paged ? "pagedadamw" : "adamw32bit";
+            case Algorithm::ademamix:
+                if (bits == 8) return paged ? "pagedademamix8bit" : "ademamix8bit";
+                return paged ? "pagedademamix" : "ademamix";
+            case Algorithm::lion:
+                if (bits == 8) return paged ? "pagedlion8bit" : "lion8bit";
+                return paged ? "pagedlion" : "lion32bit";
+            case Algorithm::sgd: return bits == 8 ? "sgd8bit" : "sgd32bit";
+        }
+        return {};
+    }
     bool operator==(const Bitsandbytes&) const = default;
 };
 /// lion_pytorch.Lion.
@@ -63,7 +77,7 @@ struct Adafactor {
     bool scale_parameter = false;  // the learning rate is a tensor
     bool weight_decay = false;
     bool clones = false;                   // a 16-bit parameter is cloned before it is cast
-    bool stochastic_accumulation = false;  // 16-bit gradients leave the parameter as they come: AccumulatesApart
+    bool stochastic_accumulation = false;  // 16-bit gradients leave the parameter as they come, for a copy
     bool stochastic_rounding = false;  // a 16-bit parameter is rounded at random; else copied, or with `clones` left
     [[nodiscard]] static std::string_view name() { return "adafactor"; }
     bool operator==(const Adafactor&) const = default;

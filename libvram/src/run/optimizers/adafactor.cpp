@@ -27,7 +27,7 @@ class Adafactor final : public Rule {
             if (!p.grad.defined()) continue;
             grad = p.grad;
             grad = to_float(grad);
-            if (!has_state(i)) init(i, grad);
+            if (!has_state(i)) init(i);
             p_data_fp32 = p.value.detach();
             p_data_fp32 = to_float(kind_.clones && !is_fp32(p) ? shadow::clone(p_data_fp32) : p_data_fp32);
 
@@ -57,14 +57,9 @@ class Adafactor final : public Rule {
 
     static bool is_fp32(const Parameter& p) { return p.value.dtype() == Dtype::f32; }
 
-    void init(std::size_t i, const Tensor& grad) {
+    void init(std::size_t i) {
         if (kind_.momentum) make_like_parameter(i, exp_avg, Dtype::f32);
-        if (is_factored(grad)) {
-            make(i, exp_avg_sq_row, row_of(grad.sizes()), Dtype::f32);
-            make(i, exp_avg_sq_col, col_of(grad.sizes()), Dtype::f32);
-        } else {
-            make_like_parameter(i, exp_avg_sq_row, Dtype::f32);
-        }
+        make_factored(i, exp_avg_sq_row, exp_avg_sq_col, Dtype::f32);
     }
 
     job::Adafactor kind_;
@@ -82,7 +77,7 @@ class Came final : public Rule {
             grad = p.grad;
             grad = to_float(grad);
             const bool factored = is_factored(grad);
-            if (!has_state(i)) init(i, grad);
+            if (!has_state(i)) init(i, factored);
             keep(i, RMS, rms(p.value.detach()));
 
             update = add_scalar(pow_scalar(grad), true);
@@ -111,13 +106,10 @@ class Came final : public Rule {
   private:
     enum : std::size_t { exp_avg, exp_avg_sq_row, exp_avg_sq_col, exp_avg_res_row, exp_avg_res_col, RMS };
 
-    void init(std::size_t i, const Tensor& grad) {
+    void init(std::size_t i, bool factored) {
         make_like_parameter(i, exp_avg, Dtype::f32);
-        if (!is_factored(grad)) return make_like_parameter(i, exp_avg_sq_row, Dtype::f32);
-        for (std::size_t row : {exp_avg_sq_row, exp_avg_res_row}) {
-            make(i, row, row_of(grad.sizes()), Dtype::f32);
-            make(i, row + 1, col_of(grad.sizes()), Dtype::f32);
-        }
+        make_factored(i, exp_avg_sq_row, exp_avg_sq_col, Dtype::f32);
+        if (factored) make_factored(i, exp_avg_res_row, exp_avg_res_col, Dtype::f32);
     }
 };
 

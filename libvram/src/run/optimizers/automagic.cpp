@@ -80,12 +80,7 @@ class Automagic final : public Rule {
         keep(i, mask, quantize(mul_scalar(run_.empty_like(p, Dtype::f32, Op::to_copy))));  // torch.ones(..) * lr
         keep(i, avg_lr, mean_all(dequantize(state(i, mask))));
         make(i, polarity, p.sizes(), Dtype::boolean);
-        if (is_factored(p)) {
-            make(i, row, row_of(p.sizes()), p.dtype());
-            make(i, col, col_of(p.sizes()), p.dtype());
-        } else {
-            make(i, row, p.sizes(), p.dtype());
-        }
+        make_factored(i, row, col, p.dtype());
     }
 
     job::Automagic kind_;
@@ -106,12 +101,7 @@ class Automagic2 final : public Rule {
         const Tensor& p = parameter(i).value;
         make(i, lr, {}, Dtype::f32, Op::full);
         make(i, last_polarity, p.sizes(), Dtype::boolean);
-        if (is_factored(p)) {
-            make(i, row, row_of(p.sizes()), p.dtype());
-            make(i, col, col_of(p.sizes()), p.dtype());
-        } else {
-            make(i, row, p.sizes(), p.dtype());
-        }
+        make_factored(i, row, col, p.dtype());
     }
 
     void update_param(std::size_t i) {

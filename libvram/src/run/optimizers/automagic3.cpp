@@ -34,12 +34,7 @@ class Automagic3 final : public SignVotes {
         const Tensor& p = parameter(i).value;
         make(i, lr, {}, Dtype::f32, Op::full);
         make_history(i, sign_history);
-        if (is_factored(p)) {
-            make(i, row, row_of(p.sizes()), p.dtype());
-            make(i, col, col_of(p.sizes()), p.dtype());
-        } else {
-            make(i, row, p.sizes(), p.dtype());
-        }
+        make_factored(i, row, col, p.dtype());
     }
 
     void update_param(std::size_t i) {

@@ -4,26 +4,6 @@
 // with the first 8-bit state. Updates work in place, parameter by parameter. Recorded: *8bit, bnb-*, paged*.
 #include "run/optimizers/rule.hpp"
 
-namespace vram::job {
-
-std::string_view Bitsandbytes::name() const {
-    switch (algorithm) {
-        case Algorithm::adam:
-            if (bits == 8) return paged ? "pagedadamw8bit" : "adamw8bit";
-            return paged ? "pagedadamw" : "adamw32bit";
-        case Algorithm::ademamix:
-            if (bits == 8) return paged ? "pagedademamix8bit" : "ademamix8bit";
-            return paged ? "pagedademamix" : "ademamix";
-        case Algorithm::lion:
-            if (bits == 8) return paged ? "pagedlion8bit" : "lion8bit";
-            return paged ? "pagedlion" : "lion32bit";
-        case Algorithm::sgd: return bits == 8 ? "sgd8bit" : "sgd32bit";
-    }
-    return {};
-}
-
-}  // namespace vram::job
-
 namespace vram::run {
 namespace {
 

@@ -56,6 +56,13 @@ void Rule::make_like_parameter(std::size_t i, std::size_t name, Op op) {
     make_like_parameter(i, name, parameters_[i]->value.dtype(), op);
 }
 
+void Rule::make_factored(std::size_t i, std::size_t row, std::size_t col, Dtype dtype) {
+    const Tensor& p = parameters_[i]->value;
+    if (!is_factored(p)) return make(i, row, p.sizes(), dtype);
+    make(i, row, row_of(p.sizes()), dtype);
+    make(i, col, col_of(p.sizes()), dtype);
+}
+
 void Rule::share(const Dims& sizes, Dtype dtype) {
     const StateScope scope(run_, *parameters_.front());
     shared_.push_back(run_.empty(sizes, dtype, Op::to_device));

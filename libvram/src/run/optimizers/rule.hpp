@@ -51,6 +51,8 @@ class Rule {
     void make(std::size_t i, std::size_t name, const Dims& sizes, Dtype dtype, Op op = Op::zeros);
     void make_like_parameter(std::size_t i, std::size_t name, Dtype dtype, Op op = Op::zeros);
     void make_like_parameter(std::size_t i, std::size_t name, Op op = Op::zeros);
+    /// Adafactor's second moment: a mean a row and a mean a column; of one dimension `row` is the moment itself.
+    void make_factored(std::size_t i, std::size_t row, std::size_t col, Dtype dtype);
     /// State that all parameters share.
     void share(const Dims& sizes, Dtype dtype);
     [[nodiscard]] bool shares() const noexcept { return !shared_.empty(); }
@@ -86,8 +88,8 @@ class Rule {
     std::vector<Tensor> accumulated_;  // param._accum_grad
 };
 
-/// One for each kind; a file of this folder each, or a few that are alike.
 using Parameters = std::vector<Parameter*>;
+/// One for each kind; a file of this folder each, or a few that are alike.
 [[nodiscard]] std::unique_ptr<Rule> rule_of(const job::AdamW& kind, Run& run, Parameters parameters);
 [[nodiscard]] std::unique_ptr<Rule> rule_of(const job::Sgd& kind, Run& run, Parameters parameters);
 [[nodiscard]] std::unique_ptr<Rule> rule_of(const job::Adagrad& kind, Run& run, Parameters parameters);
