@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/blocks.hpp"
+
 namespace vram::device {
 
 namespace {
 
-// Source: c10/core/AllocatorConfig.h.
-constexpr Bytes min_block = 512;          // kMinBlockSize
+// Source: c10/core/AllocatorConfig.h; min_block is the base's.
 constexpr Bytes small_request = 1 * MiB;  // kSmallSize: the largest of the small pool
 constexpr Bytes small_segment = 2 * MiB;  // kSmallBuffer
 constexpr Bytes min_large = 10 * MiB;     // kMinLargeAlloc: from here on a segment of its own

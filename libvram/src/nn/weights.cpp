@@ -1,5 +1,7 @@
 #include "nn/weights.hpp"
 
+#include "base/blocks.hpp"
+
 namespace vram::nn {
 
 using shadow::Category;
@@ -73,7 +75,7 @@ void Weights::to_cpu() {
 namespace {
 Bytes bytes_of(const std::deque<Parameter>& group) {
     Bytes total = 0;
-    for (const Parameter& parameter : group) total = checked_add(total, round_up(parameter.value.layout()->bytes, 512));
+    for (const Parameter& parameter : group) total = checked_add(total, in_blocks(parameter.value.layout()->bytes));
     return total;
 }
 std::int64_t count_of(const std::deque<Parameter>& group) {

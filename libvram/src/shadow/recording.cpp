@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/blocks.hpp"
 #include "shadow/recording.hpp"
 
 namespace vram::shadow {
@@ -52,7 +53,7 @@ void add_up(Slice& slice) {
         for (std::size_t i = first; i < end; ++i) {
             const Event& event = slice.events[i];
             Bytes& size = sizes[static_cast<std::size_t>(event.slot)];
-            if (event.kind == EventKind::alloc) size = round_up(event.bytes, 512);
+            if (event.kind == EventKind::alloc) size = in_blocks(event.bytes);
             if (event.kind == EventKind::alloc) out.net += size;
             if (event.kind == EventKind::free) out.net -= size;
             if (i != first && out.net <= out.peak) continue;

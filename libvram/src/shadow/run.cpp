@@ -1,5 +1,6 @@
 #include "shadow/run.hpp"
 
+#include "base/blocks.hpp"
 #include "shadow/memo.hpp"
 
 namespace vram::shadow {
@@ -78,7 +79,7 @@ StorageRef Run::allocate(Bytes bytes, Op who, EventKind kind) {
     storage->slot = trace.slots++;
     storage->tag = activation_tag;
     storage->scratch = kind == EventKind::scratch;
-    if (!storage->scratch) live_ = checked_add(live_, round_up(bytes, 512));
+    if (!storage->scratch) live_ = checked_add(live_, in_blocks(bytes));
     StorageRef reference(storage);
     push({bytes, storage->slot, storage->tag, kind, static_cast<std::uint8_t>(who)});
     return reference;
@@ -106,7 +107,7 @@ StorageRef Run::scratch(Bytes bytes, Op who) {
 
 void Run::free_storage(Storage* storage) noexcept {
     if (storage->slot < 0) return;  // the host's, which never dies
-    if (!storage->scratch) live_ -= round_up(storage->bytes, 512);
+    if (!storage->scratch) live_ -= in_blocks(storage->bytes);
     if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, 0});
     storages_.give_back(storage);
 }

@@ -1,5 +1,6 @@
 #include "run/optimizers/rule.hpp"
 
+#include "base/blocks.hpp"
 #include "run/optimizers/arithmetic.hpp"
 
 namespace vram::run {
@@ -93,7 +94,7 @@ Bytes Rule::state_bytes() const {
     Bytes total = 0;
     const auto add = [&](const Tensor& tensor) {
         if (tensor.defined() && tensor.storage()->slot >= 0)
-            total = checked_add(total, round_up(tensor.storage()->bytes, 512));
+            total = checked_add(total, in_blocks(tensor.storage()->bytes));
     };
     for (const Tensor& tensor : shared_) add(tensor);
     for (const auto& tensors : state_)
@@ -104,7 +105,7 @@ Bytes Rule::state_bytes() const {
 Bytes Rule::gradient_bytes() const {
     Bytes total = 0;
     const auto add = [&](const Tensor& gradient) {
-        if (gradient.defined()) total = checked_add(total, round_up(gradient.storage()->bytes, 512));
+        if (gradient.defined()) total = checked_add(total, in_blocks(gradient.storage()->bytes));
     };
     for (const Parameter* parameter : parameters_) add(parameter->grad);
     for (const Tensor& gradient : accumulated_) add(gradient);

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/blocks.hpp"
 #include "shadow/ops.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -17,7 +18,7 @@ using shadow::NoGrad;
 using shadow::Op;
 using shadow::StageScope;
 
-Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? round_up(tensor.layout()->bytes, 512) : 0; }
+Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? in_blocks(tensor.layout()->bytes) : 0; }
 
 // mse_loss(reduction="none"): keeps both; its backward makes one tensor.
 void squared_error_backward(Run& run, Node& node, Tensors&, Tensors& out) {

@@ -1,5 +1,6 @@
 #include "trainers/torch/play.hpp"
 
+#include "base/blocks.hpp"
 #include "models/model.hpp"
 #include "nn/adapter/peft.hpp"
 #include "nn/adapter/targets.hpp"
@@ -68,7 +69,7 @@ Tensors make(Run& run, const std::vector<Value>& values, shadow::Op op) {
 
 Bytes bytes_of(const Tensors& tensors) {
     Bytes total = 0;
-    for (const Tensor& tensor : tensors) total = checked_add(total, round_up(tensor.layout()->bytes, 512));
+    for (const Tensor& tensor : tensors) total = checked_add(total, in_blocks(tensor.layout()->bytes));
     return total;
 }
 
