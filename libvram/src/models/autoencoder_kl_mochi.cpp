@@ -16,7 +16,8 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
 
-constexpr std::int64_t any = std::int64_t{1} << 62;
+// Places that attention takes at a time: the chunk_size of MochiDownBlock3D, and the mid block's, which has none.
+constexpr std::int64_t down_block_chunk_size = std::int64_t{1} << 15, no_chunk_size = std::int64_t{1} << 62;
 
 /// CogVideoXCausalConv3d with pad_mode "replicate".
 class CausalConv3d {
@@ -133,7 +134,7 @@ class FrameAttention {
 class Layers {
   public:
     Layers(const Builder& builder, std::int64_t channels, std::int64_t layers, bool add_attention,
-           std::int64_t chunk_size = any)
+           std::int64_t chunk_size = no_chunk_size)
         : chunk_size_(chunk_size) {
         for (std::int64_t i = 0; i < layers; ++i) resnets.emplace_back(builder["resnets"][i], channels);
         if (!add_attention) return;
@@ -185,7 +186,7 @@ class DownBlock3D {
     DownBlock3D(const Builder& builder, std::int64_t in, std::int64_t out, std::int64_t layers, std::int64_t time,
                 std::int64_t space, bool add_attention)
         : conv_in(builder, "conv_in", in, out, {time, space, space}, {time, space, space}),
-          resnets(builder, out, layers, add_attention, std::int64_t{1} << 15) {}
+          resnets(builder, out, layers, add_attention, down_block_chunk_size) {}
 
     [[nodiscard]] Tensor operator()(Tensor hidden_states_in) const {
         const Tensor held = std::move(hidden_states_in);

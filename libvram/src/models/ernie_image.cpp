@@ -2,6 +2,7 @@
 // and its Turbo. The sequence comes first: hidden states are [S, B, D].
 #include <array>
 #include <deque>
+#include <optional>
 
 #include "models/attention.hpp"
 #include "models/embeddings.hpp"
@@ -169,7 +170,7 @@ class ErnieImageTransformer2DModel : public Model {
                            width = args[0].size(3) / p, image = height * width, text = args[2].size(1);
         const Tensor img_sbh = contiguous(transpose(patch_embed(args[0]), 0, 1));
         Tensor text_bth = args[2];
-        if (text_proj.weight != nullptr || text_proj.quantizer != nullptr) text_bth = text_proj(text_bth);
+        if (text_proj) text_bth = (*text_proj)(text_bth);
         const Tensor text_sbh = contiguous(transpose(text_bth, 0, 1));
         Tensor x = cat({img_sbh, text_sbh}, 0);
         const std::int64_t length = x.size(0);
@@ -288,7 +289,7 @@ class ErnieImageTransformer2DModel : public Model {
     std::int64_t dim_, patch_size_, in_channels_, out_channels_, text_in_dim_;
     std::vector<std::int64_t> rope_axes_dim_;
     nn::Conv proj;
-    Linear text_proj;
+    std::optional<Linear> text_proj;
     TimestepEmbedding time_embedding;
     Linear adaLN_modulation;
     std::deque<SharedAdaLnBlock> layers;

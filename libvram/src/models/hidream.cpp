@@ -9,6 +9,7 @@
 #include "models/attention.hpp"
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
+#include "models/normalization.hpp"
 
 namespace vram::models::hidream {
 namespace {
@@ -26,7 +27,8 @@ struct Sizes {
 class FeedForwardSwiGlu {
   public:
     FeedForwardSwiGlu(const Builder& builder, std::int64_t dim, std::int64_t hidden_dim) {
-        const std::int64_t inner = round_up(2 * hidden_dim / 3, 256);
+        constexpr std::int64_t multiple_of = 256;
+        const std::int64_t inner = round_up(2 * hidden_dim / 3, multiple_of);
         w1 = builder.linear("w1", dim, inner, false);
         w2 = builder.linear("w2", inner, dim, false);
         w3 = builder.linear("w3", dim, inner, false);
@@ -50,7 +52,7 @@ class MoeFeedForward {
         : sizes_(sizes), shared_experts(builder["shared_experts"], sizes.dim, 2 * sizes.dim) {
         for (std::int64_t i = 0; i < sizes.experts; ++i)
             experts.emplace_back(builder["experts"][i], sizes.dim, 4 * sizes.dim);
-        weight = &builder["gate"].parameter("weight", {sizes.experts, sizes.dim});
+        gate_weight = &builder["gate"].parameter("weight", {sizes.experts, sizes.dim});
     }
 
     Tensor operator()(Tensor x_in) const {
@@ -97,7 +99,7 @@ class MoeFeedForward {
     [[nodiscard]] Tensors gate(const Tensor& hidden_states_in) const {
         const Tensor hidden_states = view(hidden_states_in, {-1, sizes_.dim});
         Run& run = hidden_states.run();
-        const Tensor logits = linear(hidden_states, weight->value, {});
+        const Tensor logits = linear(hidden_states, gate_weight->value, {});
         const Tensor scores = softmax(logits);
         const Tensors top = topk(scores, sizes_.activated);
         Tensor aux_loss;
@@ -138,7 +140,7 @@ class MoeFeedForward {
     Sizes sizes_;
     FeedForwardSwiGlu shared_experts;
     std::vector<FeedForwardSwiGlu> experts;
-    nn::Parameter* weight = nullptr;
+    nn::Parameter* gate_weight = nullptr;
 };
 
 // query, key [B, S, H, D] with freqs_cis [B, S, 1, D / 2, 2, 2]
@@ -244,12 +246,6 @@ class HiDreamAttention {
     Stream image, text;
 };
 
-// norm * (1 + scale) + shift, where `norm` is a name of the caller
-Tensor modulated(const Tensor& norm, const Tensor& scale, const Tensor& shift) {
-    Tensor out = mul(norm, add_scalar(scale));
-    return add(std::move(out), shift);
-}
-
 /// HiDreamImageTransformerBlock in its HiDreamBlock; args: hidden_states, hidden_states_masks or undefined,
 /// encoder_hidden_states, temb, image_rotary_emb → hidden_states, encoder_hidden_states
 class DoubleBlock : public Block {
@@ -265,18 +261,18 @@ class DoubleBlock : public Block {
 
         // 1. MM-Attention
         Tensor norm_hidden_states = to(norm1_i(hidden_states), wtype);
-        norm_hidden_states = modulated(norm_hidden_states, parts[1], parts[0]);
+        norm_hidden_states = modulate(norm_hidden_states, parts[1], parts[0]);
         Tensor norm_encoder_hidden_states = to(norm1_t(encoder_hidden_states), wtype);
-        norm_encoder_hidden_states = modulated(norm_encoder_hidden_states, parts[7], parts[6]);
+        norm_encoder_hidden_states = modulate(norm_encoder_hidden_states, parts[7], parts[6]);
         const Tensors attn_output = attn1(norm_hidden_states, args[1], norm_encoder_hidden_states, args[4]);
         hidden_states = add(mul(parts[2], attn_output[0]), hidden_states);
         encoder_hidden_states = add(mul(parts[8], attn_output[1]), encoder_hidden_states);
 
         // 2. Feed-forward
         norm_hidden_states = to(norm3_i(hidden_states), wtype);
-        norm_hidden_states = modulated(norm_hidden_states, parts[4], parts[3]);
+        norm_hidden_states = modulate(norm_hidden_states, parts[4], parts[3]);
         norm_encoder_hidden_states = to(norm3_t(encoder_hidden_states), wtype);
-        norm_encoder_hidden_states = modulated(norm_encoder_hidden_states, parts[10], parts[9]);
+        norm_encoder_hidden_states = modulate(norm_encoder_hidden_states, parts[10], parts[9]);
         const Tensor ff_output_i = mul(parts[5], ff_i(norm_hidden_states));
         const Tensor ff_output_t = mul(parts[11], ff_t(norm_encoder_hidden_states));
         hidden_states = add(ff_output_i, hidden_states);
@@ -321,13 +317,13 @@ class SingleBlock : public Block {
 
         // 1. MM-Attention
         Tensor norm_hidden_states = to(norm1_i(hidden_states), wtype);
-        norm_hidden_states = modulated(norm_hidden_states, parts[1], parts[0]);
+        norm_hidden_states = modulate(norm_hidden_states, parts[1], parts[0]);
         const Tensor attn_output_i = attn1(norm_hidden_states, args[1], {}, args[3])[0];
         hidden_states = add(mul(parts[2], attn_output_i), hidden_states);
 
         // 2. Feed-forward
         norm_hidden_states = to(norm3_i(hidden_states), wtype);
-        norm_hidden_states = modulated(norm_hidden_states, parts[4], parts[3]);
+        norm_hidden_states = modulate(norm_hidden_states, parts[4], parts[3]);
         const Tensor ff_output_i = mul(parts[5], ff_i(to(norm_hidden_states, wtype)));
         hidden_states = add(ff_output_i, hidden_states);
         return {hidden_states};
@@ -390,7 +386,7 @@ class HiDreamImageTransformer2DModel : public Model {
         hidden_states = x_embedder(hidden_states);
 
         // 0. time
-        Tensor timesteps = to(timestep_embedding(args[1], 256, true), hidden_states_type);
+        Tensor timesteps = to(timestep_embedding(args[1], frequency_embedding_size, true), hidden_states_type);
         timesteps = timestep_embedder(timesteps);
         const Tensor pooled = pooled_embedder(args[4]);
         const Tensor temb = add(timesteps, pooled);
@@ -457,7 +453,8 @@ class HiDreamImageTransformer2DModel : public Model {
         const std::int64_t heads = config.integer("num_attention_heads"), patch = patch_size_ * patch_size_;
         const Sizes sizes{heads * config.integer("attention_head_dim"), heads, config.integer("num_routed_experts"),
                           config.integer("num_activated_experts"), force_inference_output_};
-        timestep_embedder = TimestepEmbedding(builder["t_embedder"]["timestep_embedder"], 256, sizes.dim);
+        timestep_embedder =
+            TimestepEmbedding(builder["t_embedder"]["timestep_embedder"], frequency_embedding_size, sizes.dim);
         pooled_embedder = TimestepEmbedding(builder["p_embedder"]["pooled_embedder"], text_emb_dim_, sizes.dim);
         x_embedder = builder["x_embedder"].linear("proj", in_channels_ * patch, sizes.dim);
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
@@ -587,6 +584,7 @@ class HiDreamImageTransformer2DModel : public Model {
         return cat(x_arr, 0);
     }
 
+    static constexpr std::int64_t frequency_embedding_size = 256;
     std::int64_t patch_size_, in_channels_, out_channels_, text_emb_dim_, max_seq_ = 0;
     bool force_inference_output_;
     std::vector<std::int64_t> caption_channels_, axes_dims_rope_, llama_layers_;

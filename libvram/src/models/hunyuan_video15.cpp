@@ -14,6 +14,7 @@ using nn::Linear;
 
 constexpr std::int64_t glyph_tokens = 256;  // ByT5's, as the pipelines pad them
 constexpr std::int64_t image_tokens = 729;  // SigLIP's at 384 pixels
+constexpr std::int64_t byt5_hidden_size = 2048, frequency_embedding_size = 256, condition_types = 3;
 
 /// HunyuanVideo15ByT5TextProjection.
 class ByT5TextProjection {
@@ -87,9 +88,11 @@ class HunyuanVideo15Transformer3DModel : public Model {
         image_embedder = ImageProjection(builder["image_embedder"], image_embed_dim_, dim);
         context_embedder = hunyuan::TokenRefiner(builder["context_embedder"], text_embed_dim_, sizes,
                                                  config.integer("num_refiner_layers"));
-        context_embedder_2 = ByT5TextProjection(builder["context_embedder_2"], text_embed_2_dim_, 2048, dim);
-        timestep_embedder = TimestepEmbedding(builder["time_embed"]["timestep_embedder"], 256, dim);
-        cond_type_embed = builder.embedding("cond_type_embed", 3, dim);
+        context_embedder_2 =
+            ByT5TextProjection(builder["context_embedder_2"], text_embed_2_dim_, byt5_hidden_size, dim);
+        timestep_embedder =
+            TimestepEmbedding(builder["time_embed"]["timestep_embedder"], frequency_embedding_size, dim);
+        cond_type_embed = builder.embedding("cond_type_embed", condition_types, dim);
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
             transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes);
         // Nobody reads the text that the last block returns, so part of its graph dies with the forward: it is played,
@@ -205,7 +208,7 @@ class HunyuanVideo15Transformer3DModel : public Model {
 
     // HunyuanVideo15TimeEmbedding
     [[nodiscard]] Tensor time_embed(const Tensor& timestep) const {
-        const Tensor timesteps_proj = timestep_embedding(timestep, 256, true);
+        const Tensor timesteps_proj = timestep_embedding(timestep, frequency_embedding_size, true);
         return timestep_embedder(to(timesteps_proj, timestep.dtype()));
     }
 

@@ -36,6 +36,14 @@ class RmsNorm {
     nn::Parameter* weight = nullptr;
 };
 
+// (1 + scale) * norm(x) + shift
+Tensor modulated(const RmsNorm& norm, const Tensor& x, const Tensor& scale, const Tensor& shift) {
+    Tensor factor = add_scalar(scale);
+    Tensor out = norm(x);
+    out = mul(std::move(factor), std::move(out));
+    return add(std::move(out), shift);
+}
+
 /// Krea2Attention with Krea2AttnProcessor.
 class Attention {
   public:
@@ -140,14 +148,6 @@ class TransformerBlock : public Block {
         const Tensor ff_out = ff(modulated(norm2, hidden_states, parts[3], parts[4]));
         hidden_states = add(hidden_states, mul(parts[5], ff_out));
         return {hidden_states};
-    }
-
-    // (1 + scale) * norm(x) + shift
-    static Tensor modulated(const RmsNorm& norm, const Tensor& x, const Tensor& scale, const Tensor& shift) {
-        Tensor factor = add_scalar(scale);
-        Tensor out = norm(x);
-        out = mul(std::move(factor), std::move(out));
-        return add(std::move(out), shift);
     }
 
   private:
@@ -296,7 +296,7 @@ class Krea2Transformer2DModel : public Model {
     [[nodiscard]] Tensor final_layer(const Tensor& x, const Tensor& temb) const {
         const Tensor modulation = add(temb, final_table->value);
         const Tensors parts = chunk(modulation, 2, 1);  // scale, shift
-        Tensor hidden_states = TransformerBlock::modulated(final_norm, x, parts[0], parts[1]);
+        Tensor hidden_states = modulated(final_norm, x, parts[0], parts[1]);
         return final_linear(hidden_states);
     }
 

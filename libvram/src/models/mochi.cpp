@@ -18,12 +18,12 @@ struct Sizes {
     std::int64_t dim, heads, head_dim, pooled_projection_dim;
 };
 
-/// MochiModulatedRMSNorm: the norm and the product in fp32; `scale` may be undefined.
-Tensor modulated_rms_norm(const Tensor& held, Tensor scale_in = {}) {
+/// MochiModulatedRMSNorm: the norm and the product in fp32.
+Tensor modulated_rms_norm(const Tensor& held, Tensor scale_in) {
     const Tensor scale = std::move(scale_in);
     Tensor hidden_states = to_float(held);
     hidden_states = PlainRmsNorm()(hidden_states);
-    if (scale.defined()) hidden_states = mul(hidden_states, scale);
+    hidden_states = mul(hidden_states, scale);
     return to(std::move(hidden_states), held.dtype());
 }
 
@@ -137,7 +137,7 @@ class MochiAttention {
             valid_key = cat({own(key), valid_encoder_key}, 2);
             valid_value = cat({own(value), valid_encoder_value}, 2);
             attn_output = scaled_dot_product_attention(valid_query, valid_key, valid_value);
-            attn_output = pad(attn_output, {0, 0, 0, 0});
+            attn_output = pad(attn_output, {0, 0, 0, 0});  // to the batch's longest: by nothing, and yet a copy
             attn_outputs.push_back(attn_output);
         }
         Tensor hidden_states = cat(attn_outputs, 0);
