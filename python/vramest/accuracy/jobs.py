@@ -40,6 +40,8 @@ class Refusal:
 
 
 class Refused(Exception):
+    """Raised where a setting stops the row; `question_of` turns it into its Refusal."""
+
     def __init__(self, why: str, detail: str = "") -> None:
         super().__init__(why)
         self.refusal = Refusal(why, detail)
@@ -69,6 +71,7 @@ class Question:
 
 
 def counter_of(row: Row) -> str | None:
+    """Which of our counters the row's number is held against: a value of COUNTERS; None where there is no number."""
     return COUNTERS[row.measure_kind] if row.measure_kind is not None and row.measured_gib is not None else None
 
 

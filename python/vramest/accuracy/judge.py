@@ -68,20 +68,25 @@ Judgement = Point | Bound | Unnamed
 
 @dataclass(frozen=True)
 class Judged:
+    """A row that could be predicted."""
+
     row: Row
     question: Question
     prediction: Prediction
     judgement: Judgement
-    at_rest: Point | None  # its load_gib
+    at_rest: Point | None  # its load_gib, where its counter is allocated memory
 
 
 @dataclass(frozen=True)
 class Unjudged:
+    """A row that could not, and why."""
+
     row: Row
     refusal: Refusal
 
 
 def _of_counter(prediction: Prediction, counter: str) -> int | None:
+    """Bytes; None where a pipeline's calls do not tell. Of device we have a range, and a miss needs one number."""
     if counter == "weights":
         return prediction.weights
     if counter == "device":
@@ -134,6 +139,7 @@ def _judgement(row: Row, prediction: Prediction) -> Judgement | Refusal:
 
 
 def judge(row: Row, words: Words) -> Judged | Unjudged:
+    """Asks vramest about `row` and holds its answer against what was measured."""
     question = question_of(row, words)
     if isinstance(question, Refusal):
         return Unjudged(row, question)

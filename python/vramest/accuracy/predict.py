@@ -77,6 +77,7 @@ def _together(reports: list[vramest.Report], question: Question) -> Prediction:
 
 
 def predict(question: Question) -> Prediction | Refusal:
+    """Checks every part. One part is its report; several are put together as the module says."""
     reports: list[vramest.Report] = []
     for part in question.parts:
         report = _ask(part.job, question)

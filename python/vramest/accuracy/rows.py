@@ -75,6 +75,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Complaint:
+    """What is wrong with a line, or, where it is not fatal, odd."""
+
     file: str
     line: int
     text: str
@@ -88,7 +90,6 @@ _REQUIRED = ("id", "series", "trainer", "model", "task", "outcome")
 _CHOICES = {"task": TASKS, "outcome": OUTCOMES, "bound": BOUNDS, "measure_kind": MEASURE_KINDS}
 _KNOWN = tuple(field.name for field in fields(Row) if field.name != "line")
 _UNREAD = ("oom",)  # the numbers of an out-of-memory message: nothing here is measured against them
-
 
 LARGEST = 10**9  # of any number of a row: beyond it something else was meant
 

@@ -49,6 +49,7 @@ class Slope:
 
 
 def grouped(things: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Groups in the order in which their keys first come, each in the order of `things`."""
     found: dict[K, list[T]] = defaultdict(list)
     for thing in things:
         found[key(thing)].append(thing)
@@ -56,6 +57,7 @@ def grouped(things: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def summary(points: list[tuple[Row, Point]]) -> Summary:
+    """Of one counter's points, at least one. Of rows that miss alike the last by id is the worst."""
     misses = [point.miss for _, point in points]
     row, worst = max(points, key=lambda held: (abs(held[1].miss), held[0].id))
     series = grouped(points, lambda held: held[0].series)
@@ -110,6 +112,7 @@ def _slopes_against(judged: list[Judged], unit: str, but: str, size: Callable[[R
 
 
 def slopes(judged: list[Judged]) -> list[Slope]:
+    """Of every group of rows that are alike but for their batch size, or but for their resolution."""
     found = _slopes_against(judged, "picture", "batch_size", _pictures)
     found += _slopes_against(judged, "megapixel", "resolution", _megapixels)
     return sorted(found, key=lambda slope: (slope.series, slope.model, slope.unit, slope.counter, slope.at))

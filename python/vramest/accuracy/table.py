@@ -21,12 +21,14 @@ def _cell(text: object) -> str:
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[object]]) -> str:
+    """A Markdown table. Cells that hold words of a row come through `_cell` first."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(map(str, cells)) + " |" for cells in body]
     return "\n".join(lines) + "\n"
 
 
 def percent(miss: float, signed: bool = True) -> str:
+    """0.0123 → "+1.23 %"; what rounds to nought has no sign."""
     text = f"{100 * miss:+.2f}" if signed else f"{100 * miss:.2f}"
     return ("0.00" if text in ("+0.00", "-0.00") else text) + " %"
 
@@ -206,8 +208,8 @@ python -m vramest.accuracy {file}
 A miss is predicted / measured - 1: above 0 we say too much. Sizes are GiB. Nothing is fitted to the rows on the way
 to this page. A row is asked about only if it states what moves memory, and is counted below with its reason
 otherwise. A counter is compared with itself alone: allocated with torch's `max_memory_allocated`, reserved with
-`max_memory_reserved`, device with nvidia-smi; "allocated, inferred" is a trainer's own figure that its source does
-not name. The rows of one series share hardware, code and counter, so the last column of a summary takes the median of
+`max_memory_reserved`, device with nvidia-smi, where the middle of our range counts; "allocated, inferred" is a
+trainer's own figure that its source does not name. The rows of one series share hardware, code and counter, so the last column of a summary takes the median of
 each series and gives all series the same weight.
 
 A pipeline's rows are asked about model by model, since a job file holds one: at each call the others' weights as
@@ -216,6 +218,7 @@ torch's blocks hold them, and what the call takes at its highest. Such a sum exi
 
 
 def page(file: str, judged: Sequence[Judged], unjudged: Sequence[Unjudged], explanations: Mapping[str, str]) -> str:
+    """The whole page; `file` is the name of the rows' file, `explanations` go by row id."""
     judged = sorted(judged, key=lambda one: (one.row.series, one.row.id))
     unjudged = sorted(unjudged, key=lambda one: (one.refusal.why, one.row.series, one.row.id))
     points = _points(judged)

@@ -30,7 +30,9 @@ class Script:
 
 @dataclass(frozen=True)
 class Pipeline:
-    text_encoders: tuple[tuple[str, int], ...]
+    """What a diffusers pipeline holds beside its denoiser: pipelines.json."""
+
+    text_encoders: tuple[tuple[str, int], ...]  # component, and the tokens that the pipeline pads a prompt to
     vae: str
     guidance: str | None  # None: only its VAE is known here
 
@@ -46,6 +48,7 @@ class Words:
         self._cards = {name.lower(): card.id for card in vramest.gpus() for name in (card.id, *card.aliases)}
 
     def model(self, word: str) -> str | None:
+        """The id of a denoiser."""
         found = self._models.get(self._words["models"].get(word, word).lower())
         return found.id if found is not None and found.kind == "denoiser" else None
 
@@ -54,29 +57,35 @@ class Words:
         return next((alias for alias in self._models[model].aliases if "/" in alias), model)
 
     def card(self, word: str) -> str | None:
+        """The id of a card."""
         return self._cards.get(self._words["cards"].get(word, word).lower())
 
     def scheme(self, word: str) -> str | None:
+        """What `quantize:` of a job takes, or "none"."""
         found: str | None = self._words["quantize"].get(word)
         return found
 
     def script(self, trainer: str) -> Script | None:
+        """How to ask about the rows of a trainer."""
         found = self._words["trainers"].get(trainer)
         if found is None:
             return None
         return Script(found["as"], found.get("autocast", False), tuple(found.get("fp32_adapter_with", ())))
 
     def arch(self, model: str) -> str | None:
+        """ai-toolkit's `arch` of a model's id."""
         found: str | None = self._words["ai_toolkit_arch"].get(model)
         return found
 
     def pipeline(self, model: str) -> Pipeline | None:
+        """The pipeline of a model's id."""
         found = self._pipelines.get(model)
         if found is None:
             return None
         return Pipeline(tuple(found.get("text_encoders", {}).items()), found["vae"], found.get("guidance"))
 
     def refused_by_notes(self, notes: str) -> tuple[str, str] | None:
+        """Why and detail of a Refusal, where a row's notes tell of something that no job has."""
         said = notes.lower()
         for entry in self._words["notes"]["refused"]:
             if entry["says"] in said:
@@ -84,13 +93,16 @@ class Words:
         return None
 
     def notes_say(self, key: str, notes: str) -> bool:
+        """Whether the notes hold words.json's phrase of that key: "ema", "resident"."""
         return self._words["notes"][key] in notes.lower()
 
     def text_tokens(self, notes: str) -> int | None:
+        """Tokens of a prompt, where the notes give their number."""
         found = re.search(self._words["notes"]["text_tokens"], notes.lower())
         return int(next(group for group in found.groups() if group)) if found else None
 
 
 @cache
 def words() -> Words:
+    """The words of this installation, read once."""
     return Words()
