@@ -57,6 +57,11 @@ Tensor LuminaAttention::attended(const Tensor& query, const Tensor& key, const T
     return hidden_states;
 }
 
+LuminaFeedForward::LuminaFeedForward(const nn::Builder& builder, const LuminaSizes& sizes)
+    : linear_1(builder.linear("linear_1", sizes.dim, sizes.inner_dim, false)),
+      linear_2(builder.linear("linear_2", sizes.inner_dim, sizes.dim, false)),
+      linear_3(builder.linear("linear_3", sizes.dim, sizes.inner_dim, false)) {}
+
 LuminaLayerNormContinuous::LuminaLayerNormContinuous(const nn::Builder& builder, std::int64_t size,
                                                      std::int64_t conditioning, std::int64_t out_size)
     : linear_1(builder.linear("linear_1", conditioning, size)),

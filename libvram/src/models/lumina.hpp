@@ -35,6 +35,15 @@ class LuminaAttention {
     nn::Linear to_q, to_k, to_v, to_out;
 };
 
+/// The linears of LuminaFeedForward; what is between them each class writes in its own way.
+class LuminaFeedForward {
+  public:
+    LuminaFeedForward(const nn::Builder& builder, const LuminaSizes& sizes);
+
+  protected:
+    nn::Linear linear_1, linear_2, linear_3;  // gate, down, up
+};
+
 /// LuminaLayerNormContinuous with a norm without affine, and a projection of what it returns.
 class LuminaLayerNormContinuous {
   public:

@@ -16,12 +16,9 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Linear;
 
 /// LuminaFeedForward
-class FeedForward {
+class FeedForward : public LuminaFeedForward {
   public:
-    FeedForward(const Builder& builder, const LuminaSizes& sizes)
-        : linear_1(builder.linear("linear_1", sizes.dim, sizes.inner_dim, false)),
-          linear_2(builder.linear("linear_2", sizes.inner_dim, sizes.dim, false)),
-          linear_3(builder.linear("linear_3", sizes.dim, sizes.inner_dim, false)) {}
+    using LuminaFeedForward::LuminaFeedForward;
 
     Tensor operator()(Tensor x_in) const {
         const Tensor x = std::move(x_in);
@@ -37,8 +34,6 @@ class FeedForward {
         Tensor out = silu(to_float(inputs));
         return to(std::move(out), inputs.dtype());
     }
-
-    Linear linear_1, linear_2, linear_3;
 };
 
 /// Attention with Lumina2AttnProcessor2_0.

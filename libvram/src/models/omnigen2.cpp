@@ -16,12 +16,9 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Linear;
 
 /// LuminaFeedForward with swiglu of components.py.
-class FeedForward {
+class FeedForward : public LuminaFeedForward {
   public:
-    FeedForward(const Builder& builder, const LuminaSizes& sizes)
-        : linear_1(builder.linear("linear_1", sizes.dim, sizes.inner_dim, false)),
-          linear_2(builder.linear("linear_2", sizes.inner_dim, sizes.dim, false)),
-          linear_3(builder.linear("linear_3", sizes.dim, sizes.inner_dim, false)) {}
+    using LuminaFeedForward::LuminaFeedForward;
 
     Tensor operator()(Tensor x_in) const {
         const Tensor x = std::move(x_in);
@@ -36,8 +33,6 @@ class FeedForward {
         gate = to(std::move(gate), x.dtype());
         return mul(std::move(gate), y);
     }
-
-    Linear linear_1, linear_2, linear_3;
 };
 
 /// Attention with OmniGen2AttnProcessor.
