@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/blocks.hpp"
 #include "nn/adapter/targets.hpp"
 #include "nn/adapter/toolkit.hpp"
 #include "shadow/ops.hpp"
@@ -67,7 +68,7 @@ bool matches(std::string_view name, std::string_view pattern) {
 
 shadow::LayoutRef layout_of(const Tensor& tensor) { return tensor.defined() ? tensor.layout() : nullptr; }
 
-Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? round_up(tensor.layout()->bytes, 512) : 0; }
+Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? in_blocks(tensor.layout()->bytes) : 0; }
 
 }  // namespace
 
