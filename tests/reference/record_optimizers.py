@@ -33,7 +33,7 @@ import optimizers
 STORED = pathlib.Path(__file__).with_name("truth") / "optimizers.jsonl"
 
 
-def _values(zero: set):
+def values(zero: set):
     """A recorder that answers where a program asks a tensor for its value: 1, and true; but `any` of a parameter that
     starts at zero is false."""
     import torch
@@ -105,7 +105,7 @@ def record(case: dict) -> tuple:
 
     cls, made_by = optimizers.class_of(case)
     getattr(cls, "_PACK_CONSTS", {}).clear()  # a class's cache on the GPU: each case starts without
-    recorder = _values(optimizers.ZERO)
+    recorder = values(optimizers.ZERO)
     with (no_garbage_collector(), fake_cuda.fake_mode(), recorder, _tensors_made_on_the_gpu(),
           contextlib.redirect_stdout(io.StringIO())):
         trained = []
@@ -156,8 +156,7 @@ def stages(recorder) -> list:
     return out
 
 
-def show(case: dict) -> None:
-    _, recorder = record(case)
+def show(recorder) -> None:
     texts, numbers = recorder.events.texts, {}
     for kind, slot, nbytes, op, _ in recorder.events.rows:
         if kind == "m":
@@ -169,27 +168,28 @@ def show(case: dict) -> None:
             print(f"             free #{numbers[slot]}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(about: str, table, record, stored_at: pathlib.Path) -> int:
+    """The command over the cases of `table`, a module with `cases` and `is_there`."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="record again and compare with what is stored")
     parser.add_argument("--write", action="store_true", help="record again and store what differs")
     parser.add_argument("--only", default="", help="ids that hold this text")
     parser.add_argument("--show", metavar="ID", help="print a case's events")
     arguments = parser.parse_args()
-    cases = {case["id"]: case for case in optimizers.cases()}
+    cases = {case["id"]: case for case in table.cases()}
     if arguments.show:
-        show(cases[arguments.show])
+        show(record(cases[arguments.show])[1])
         return 0
     if not (arguments.check or arguments.write):
         parser.error("--check, --write or --show")
     stored = {}
-    if STORED.exists():
-        stored = {row["case"]["id"]: row for row in map(json.loads, STORED.read_text().splitlines())}
+    if stored_at.exists():
+        stored = {row["case"]["id"]: row for row in map(json.loads, stored_at.read_text().splitlines())}
     failures = 0
     for name, case in cases.items():
         if arguments.only not in name:
             continue
-        if not optimizers.is_there(case):
+        if not table.is_there(case):
             print(f"skipped {name}: VRAMEST_AI_TOOLKIT names no checkout of ai-toolkit")
             continue
         try:
@@ -204,10 +204,10 @@ def main() -> int:
         stored[name] = row
     if arguments.write:
         rows = [stored[name] for name in cases if name in stored]
-        STORED.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+        stored_at.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
         return 0
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, optimizers, record, STORED))
