@@ -10,9 +10,7 @@ namespace {
 nn::Rules rules(const profile::ModelProfile& profile) {
     nn::Rules rules;
     rules.keep_in_fp32 = profile.keep_in_fp32;
-    rules.adapter = &nn::adapter::peft;
-    rules.adapts = nn::adapter::targets({"attention"});
-    rules.rank = 16;
+    rules.adapts = nn::adapter::peft_of(nn::adapter::targets({"attention"}), 16);
     return rules;
 }
 

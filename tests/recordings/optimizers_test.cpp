@@ -2,18 +2,17 @@
 // event by event: the same sizes in the same order, and between two allocations the same frees.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "recordings/stages.hpp"
 #include "run/optimizer.hpp"
 
 using namespace vram;
 using nlohmann::json;
-using shadow::EventKind;
 using shadow::Parameter;
 using shadow::Run;
 using shadow::Tensor;
@@ -87,28 +86,6 @@ Dtype dtype_of(const std::string& name) {
     return name == "bf16" ? Dtype::bf16 : Dtype::f16;
 }
 
-/// What happened since `from`, as the recorder writes a stage; `numbers` are those of the allocations so far.
-json stage_of(const shadow::Trace& trace, std::size_t& from, std::map<shadow::Slot, std::int64_t>& numbers) {
-    std::vector<std::int64_t> out, frees;
-    const auto flush = [&] {
-        std::sort(frees.begin(), frees.end());
-        out.insert(out.end(), frees.begin(), frees.end());
-        frees.clear();
-    };
-    for (; from < trace.events.size(); ++from) {
-        const shadow::Event& event = trace.events[from];
-        if (event.kind == EventKind::alloc) {
-            flush();
-            numbers.emplace(event.slot, static_cast<std::int64_t>(numbers.size()) + 1);
-            out.push_back(event.bytes);
-        } else if (event.kind == EventKind::free && numbers.contains(event.slot)) {
-            frees.push_back(-numbers.at(event.slot));
-        }
-    }
-    flush();
-    return out;
-}
-
 /// The recorder's scalar of a parameter, whose gradient is a new tensor.
 void backward(Run& run, Parameter& parameter) {
     const auto gradient = [](Run& in, shadow::Node& node, shadow::Tensors&, shadow::Tensors& out) {
@@ -125,8 +102,6 @@ void backward(Run& run, Parameter& parameter) {
 
 void play(const json& row, const job::Optimizer& kind) {
     Run run({.scratch = false});
-    std::map<shadow::Slot, std::int64_t> numbers;
-    std::size_t from = 0;
     std::vector<Parameter> parameters(row["case"]["parameters"].size());
     std::vector<Parameter*> trained;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -138,39 +113,20 @@ void play(const json& row, const job::Optimizer& kind) {
         run.make_leaf(parameters[i]);
         trained.push_back(&parameters[i]);
     }
-    (void)stage_of(run.trace, from, numbers);
-    numbers.clear();
-    const json& stages = row["result"]["stages"];
-    std::size_t at = 0;
-    const auto check = [&] {
-        const json ours = stage_of(run.trace, from, numbers);
-        const json& theirs = stages[at][1];
-        CAPTURE(stages[at][0]);
-        std::size_t same = 0;
-        while (same < ours.size() && same < theirs.size() && ours[same] == theirs[same]) ++same;
-        CAPTURE(same);
-        CAPTURE(json(std::vector<json>(ours.begin() + static_cast<std::ptrdiff_t>(std::min(same, ours.size())),
-                                       ours.begin() + static_cast<std::ptrdiff_t>(std::min(same + 8, ours.size()))))
-                    .dump());
-        CAPTURE(json(std::vector<json>(theirs.begin() + static_cast<std::ptrdiff_t>(std::min(same, theirs.size())),
-                                       theirs.begin() + static_cast<std::ptrdiff_t>(std::min(same + 8, theirs.size()))))
-                    .dump());
-        const bool equal = ours == theirs;
-        CHECK(equal);
-        ++at;
-    };
+    tests::Stages stages(run.trace, row["result"]["stages"]);
     run::Optimizer optimizer(run, kind, trained);
     optimizer.start();
-    check();
+    stages.check("constructor");
     const std::int64_t micro_steps = row["case"].value("micro_steps", 1);
     for (std::int64_t step = 1; step <= row["case"]["steps"].get<std::int64_t>(); ++step) {
         for (std::int64_t micro = 0; micro < micro_steps; ++micro)
             for (Parameter& parameter : parameters) backward(run, parameter);
-        check();
+        const std::string number = std::to_string(step);
+        stages.check("backward " + number);
         optimizer.step();
-        check();
+        stages.check("step " + number);
         optimizer.zero_grad();
-        check();
+        stages.check("zero_grad " + number);
     }
     CHECK(optimizer.state_bytes() == row["result"]["state_bytes"].get<Bytes>());
 }

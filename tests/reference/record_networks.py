@@ -78,16 +78,14 @@ def record(case: dict) -> tuple:
     with (no_garbage_collector(), fake_cuda.fake_mode(), recorder, _modules_moved_by_new_parameters(),
           contextlib.redirect_stdout(io.StringIO())):
         root = Root()
-        root.requires_grad_(False)
-        root.eval()
         root.to("cuda:0")
         if "quantize" in case:
             _quantize(root, case["quantize"])
+        root.requires_grad_(False)
+        root.eval()
         network = networks.network_of(root, case["network"])
-        before = recorder.live
         recorder.mark("force_to")
         network.force_to("cuda:0", dtype=torch.float32)
-        adapter = recorder.live - before
         recorder.mark("multiplier")
         network.multiplier = case.get("multiplier", [1.0] * case["input"][0])
         network.apply_to([], root, False, True)
@@ -126,14 +124,19 @@ def record(case: dict) -> tuple:
         recorder.mark("save")
         network.get_state_dict(dtype=torch.float16)
         recorder.mark("end")
+        adapter = recorder.bytes_of([*network.parameters(), *network.buffers()])
         parameters = sum(parameter.numel() for parameter in network.parameters())
     row = {"parameters": parameters, "adapter_bytes": adapter, "stages": stages(recorder)}
     return {"case": case, "made_by": f"ai-toolkit, torch {torch.__version__}", "result": row}, recorder
 
 
 def _quantize(root, qtype: str) -> None:
+    import torch
     from optimum.quanto import freeze, qtypes, quantize
+    from optimum.quanto.library import qbytes_mm
 
+    # An op of its own is one event; on a card its Python body runs, with two copies of the weight.
+    torch.ops.quanto.qbytes_mm = qbytes_mm.qbytes_mm
     quantize(root, weights=qtypes[qtype])
     freeze(root)
 

@@ -10,25 +10,52 @@ namespace {
 Tensor value_of(const Parameter* parameter) { return parameter == nullptr ? Tensor() : parameter->value; }
 }  // namespace
 
-Tensor Linear::base(Tensor x) const {
-    if (quantizer != nullptr) return quantizer->forward(*this, std::move(x));
-    return shadow::linear(std::move(x), weight->value, value_of(bias));
-}
-
-Tensor Linear::operator()(Tensor x) const {
-    if (adapter != nullptr && weights->adapters_active) return adapter->forward(*this, std::move(x));
+Tensor Layer::base(Tensor x) const { return with(std::move(x), value_of(weight), value_of(bias)); }
+Tensor Layer::operator()(Tensor x) const {
+    if (adapter != nullptr && weights->adapters_active()) return adapter->how.style->forward(*this, std::move(x));
     return base(std::move(x));
 }
+Tensor Layer::down(Tensor x, Tensor matrix) const { return with(std::move(x), std::move(matrix), {}); }
+Tensor Layer::up(Tensor x, Tensor matrix) const { return with(std::move(x), std::move(matrix), {}); }
+Tensor Layer::full_weight() const { return weight->value.detach(); }
 
-Tensor LayerNorm::operator()(Tensor x) const {
-    return shadow::layer_norm(std::move(x), value_of(weight), value_of(bias));
+Tensor Linear::base(Tensor x) const {
+    if (quantizer != nullptr) return quantizer->forward(*this, std::move(x));
+    return Layer::base(std::move(x));
 }
-Tensor RmsNorm::operator()(Tensor x) const { return shadow::rms_norm(std::move(x), value_of(weight)); }
-Tensor GroupNorm::operator()(Tensor x) const {
-    return shadow::group_norm(std::move(x), groups, value_of(weight), value_of(bias));
+Tensor Linear::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
+    return shadow::linear(std::move(x), std::move(own_weight), std::move(own_bias));
 }
-Tensor Conv::operator()(Tensor x) const { return shadow::conv(std::move(x), weight->value, value_of(bias), how); }
-Tensor Embedding::operator()(Tensor ids) const { return shadow::embedding(weight->value, std::move(ids)); }
+Tensor Linear::full_weight() const {
+    return quantizer != nullptr ? quantizer->dequantize(*this) : Layer::full_weight();
+}
+
+Tensor LayerNorm::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
+    return shadow::layer_norm(std::move(x), std::move(own_weight), std::move(own_bias));
+}
+Tensor RmsNorm::with(Tensor x, Tensor own_weight, Tensor) const {
+    return shadow::rms_norm(std::move(x), std::move(own_weight));
+}
+Tensor GroupNorm::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
+    return shadow::group_norm(std::move(x), groups, std::move(own_weight), std::move(own_bias));
+}
+
+Tensor Conv::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
+    return shadow::conv(std::move(x), std::move(own_weight), std::move(own_bias), how);
+}
+// Conv2d(in, rank, kernel, stride, padding) and Conv2d(rank, out, 1): neither has groups, or a dilation.
+Tensor Conv::down(Tensor x, Tensor matrix) const {
+    shadow::Conv plain = how;
+    for (int i = 0; i < plain.dilation.rank(); ++i) plain.dilation[i] = 1;
+    plain.groups = 1;
+    return shadow::conv(std::move(x), std::move(matrix), {}, plain);
+}
+Tensor Conv::up(Tensor x, Tensor matrix) const {
+    return shadow::conv(std::move(x), std::move(matrix), {}, {{1, 1}, {0, 0}, {1, 1}, 1});
+}
+Tensor Embedding::with(Tensor ids, Tensor own_weight, Tensor) const {
+    return shadow::embedding(std::move(own_weight), std::move(ids));
+}
 
 Tensors Caller::operator()(const Block& block, Tensors args) const {
     // The memo may play the call again when backward comes, so the function holds nothing but the block.
@@ -86,7 +113,9 @@ void Builder::tell(std::string_view name, std::string_view leaf, const Parameter
 Parameter& Builder::make(std::string_view name, std::string_view leaf, const Dims& sizes) const {
     Parameter& parameter = weights_.base(sizes, dtype_of(name));
     const Rules& rules = weights_.rules();
-    if (rules.train_base && rules.trains && !rules.trains(qualified(name))) parameter.value = parameter.value.detach();
+    if (rules.train_base && rules.trains &&
+        !rules.trains(leaf.empty() ? qualified(name) : (*this)[name].qualified(leaf)))
+        parameter.value = parameter.value.detach();
     note(parameter);
     tell(name, leaf, parameter);
     return parameter;
@@ -103,6 +132,30 @@ Parameter& Builder::buffer(std::string_view name, const Dims& sizes, Dtype dtype
     return buffer;
 }
 
+void Builder::adapt(Layer& layer, std::string_view name, LayerFacts::Kind kind, const Dims& sizes) const {
+    layer.weights = &weights_;
+    const Rules& rules = weights_.rules();
+    if (!rules.adapts) return;
+    const std::string full = qualified(name);
+    std::int64_t parameters = 1;
+    for (const std::int64_t size : sizes) parameters = checked_mul(parameters, size);
+    if (layer.bias != nullptr) parameters = checked_add(parameters, layer.bias->value.numel());
+    const Adaptation how = rules.adapts({full, kind, sizes, parameters});
+    if (how.style == nullptr) return;
+    Adapter& adapter = weights_.adapters.emplace_back();
+    adapter.how = how;
+    adapter.sizes = sizes;
+    adapter.weight = layer.weight;
+    adapter.bias = layer.bias;
+    how.style->build(weights_, adapter);
+    layer.adapter = &adapter;
+    ++weights_.adapted_modules;
+    std::int64_t style = 0;
+    for (const char letter : how.style->id) style = style * 131 + letter;
+    note({2, style, how.rank, how.factor, how.dropout, how.rank_dropout});
+    for (const Parameter* parameter : adapter.own) note(*parameter);
+}
+
 Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias) const {
     const Rules& rules = weights_.rules();
     Linear linear;
@@ -110,8 +163,7 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
     linear.in = in;
     linear.out = out;
     note({1, in, out, bias});
-    const bool named = rules.quantizer != nullptr || rules.adapter != nullptr;
-    const std::string full = named ? qualified(name) : std::string();
+    const std::string full = rules.quantizer != nullptr ? qualified(name) : std::string();
     if (rules.quantizer != nullptr && (!rules.quantizes || rules.quantizes(full))) {
         linear.quantizer = rules.quantizer;
         rules.quantizer->build(weights_, linear);
@@ -120,14 +172,7 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
         linear.weight = &make(name, "weight", {out, in});
     }
     if (bias) linear.bias = &make(name, "bias", {out});
-    if (rules.adapter != nullptr && rules.adapts && rules.adapts(full)) {
-        linear.adapter = rules.adapter;
-        rules.adapter->build(weights_, linear);
-        ++weights_.adapted_modules;
-        note({2, static_cast<std::int64_t>(rules.rank)});
-        for (const Parameter* parameter : {linear.down, linear.up}) note(*parameter);
-        for (const Parameter* parameter : linear.extra) note(*parameter);
-    }
+    adapt(linear, name, LayerFacts::Kind::linear, {out, in});
     return linear;
 }
 
@@ -136,13 +181,16 @@ LayerNorm Builder::layer_norm(std::string_view name, std::int64_t size, bool aff
     LayerNorm norm;
     if (affine) norm.weight = &make(name, "weight", {size});
     if (affine && bias) norm.bias = &make(name, "bias", {size});
+    if (affine) adapt(norm, name, LayerFacts::Kind::other, {size});
     return norm;
 }
 
 RmsNorm Builder::rms_norm(std::string_view name, std::int64_t size, bool affine) const {
     note({4, affine});
     RmsNorm norm;
-    if (affine) norm.weight = &make(name, "weight", {size});
+    if (!affine) return norm;
+    norm.weight = &make(name, "weight", {size});
+    adapt(norm, name, LayerFacts::Kind::other, {size});
     return norm;
 }
 
@@ -152,6 +200,7 @@ GroupNorm Builder::group_norm(std::string_view name, std::int64_t groups, std::i
     norm.groups = groups;
     norm.weight = &make(name, "weight", {channels});
     norm.bias = &make(name, "bias", {channels});
+    adapt(norm, name, LayerFacts::Kind::other, {channels});
     return norm;
 }
 
@@ -170,6 +219,7 @@ Conv Builder::conv(std::string_view name, std::int64_t in, std::int64_t out, con
     conv.weight = &make(name, "weight", sizes);
     if (bias) conv.bias = &make(name, "bias", {out});
     conv.how = {stride, padding, ones, 1};
+    adapt(conv, name, kernel.rank() == 2 ? LayerFacts::Kind::conv2d : LayerFacts::Kind::other, sizes);
     return conv;
 }
 
@@ -182,6 +232,7 @@ Embedding Builder::embedding(std::string_view name, std::int64_t count, std::int
     note({7});
     Embedding embedding;
     embedding.weight = &make(name, "weight", {count, size});
+    adapt(embedding, name, LayerFacts::Kind::other, {count, size});
     return embedding;
 }
 

@@ -18,57 +18,72 @@ using shadow::Run;
 using shadow::Tensor;
 using shadow::Tensors;
 
-/// nn.Linear as the job made it: plain, quantised, with an adapter. A call holds its argument until it returns.
-class Linear {
+/// A layer with a weight, which a job may put an adapter beside. A call holds its argument until it returns.
+class Layer {
   public:
+    Layer() = default;
+    Layer(const Layer&) = default;
+    Layer(Layer&&) noexcept = default;
+    Layer& operator=(const Layer&) = default;
+    Layer& operator=(Layer&&) noexcept = default;
+    virtual ~Layer() = default;
+
     [[nodiscard]] Tensor operator()(Tensor x) const;
     /// The layer below the adapter.
-    [[nodiscard]] Tensor base(Tensor x) const;
+    [[nodiscard]] virtual Tensor base(Tensor x) const;
+    /// The same layer with another weight and bias.
+    [[nodiscard]] virtual Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const = 0;
+    /// A low rank's two steps: `down` sees what the layer's weight sees, `up` one point at a time.
+    [[nodiscard]] virtual Tensor down(Tensor x, Tensor matrix) const;
+    [[nodiscard]] virtual Tensor up(Tensor x, Tensor matrix) const;
+    /// The weight as one tensor in its full type, as `.dequantize()` makes it; no history.
+    [[nodiscard]] virtual Tensor full_weight() const;
 
     Weights* weights = nullptr;
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr;
+    const Adapter* adapter = nullptr;
+};
+
+/// nn.Linear as the job made it: plain, quantised, with an adapter.
+class Linear final : public Layer {
+  public:
+    [[nodiscard]] Tensor base(Tensor x) const override;
+    [[nodiscard]] Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const override;
+    [[nodiscard]] Tensor full_weight() const override;
+
     std::int64_t in = 0, out = 0;
-    Parameter* weight = nullptr;  // [out, in]; null where a quantiser stores it as `codes` and `scale`
-    Parameter* bias = nullptr;    // [out] or null
+    // weight: [out, in]; null where a quantiser stores it as `codes` and `scale`. bias: [out] or null
     const Quantizer* quantizer = nullptr;
     std::vector<Parameter*> stored;  // what the quantiser registered, in its own order
-    const AdapterStyle* adapter = nullptr;
-    Parameter* down = nullptr;      // [rank, in]
-    Parameter* up = nullptr;        // [out, rank]
-    std::vector<Parameter*> extra;  // an adapter's buffers
 };
 
 /// nn.LayerNorm over the last dimension, with or without weight and bias.
-class LayerNorm {
+class LayerNorm final : public Layer {
   public:
-    [[nodiscard]] Tensor operator()(Tensor x) const;
-    Parameter* weight = nullptr;
-    Parameter* bias = nullptr;
+    [[nodiscard]] Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const override;
 };
 /// torch.nn.RMSNorm over the last dimension: F.rms_norm, one fused kernel.
-class RmsNorm {
+class RmsNorm final : public Layer {
   public:
-    [[nodiscard]] Tensor operator()(Tensor x) const;
-    Parameter* weight = nullptr;
+    [[nodiscard]] Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const override;
 };
-class GroupNorm {
+class GroupNorm final : public Layer {
   public:
-    [[nodiscard]] Tensor operator()(Tensor x) const;
-    Parameter* weight = nullptr;
-    Parameter* bias = nullptr;
+    [[nodiscard]] Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const override;
     std::int64_t groups = 32;
 };
 /// nn.Conv2d, nn.Conv3d: [B, C, (T,) H, W].
-class Conv {
+class Conv final : public Layer {
   public:
-    [[nodiscard]] Tensor operator()(Tensor x) const;
-    Parameter* weight = nullptr;
-    Parameter* bias = nullptr;
+    [[nodiscard]] Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const override;
+    [[nodiscard]] Tensor down(Tensor x, Tensor matrix) const override;
+    [[nodiscard]] Tensor up(Tensor x, Tensor matrix) const override;
     shadow::Conv how;
 };
-class Embedding {
+class Embedding final : public Layer {
   public:
-    [[nodiscard]] Tensor operator()(Tensor ids) const;
-    Parameter* weight = nullptr;
+    [[nodiscard]] Tensor with(Tensor ids, Tensor own_weight, Tensor own_bias) const override;
 };
 
 /// A module whose calls repeat: a transformer block, a resnet. Two blocks of one `spec` are played alike. A call may be
@@ -146,6 +161,8 @@ class Builder {
     /// `leaf`: weight or bias of the module `name`; empty where `name` is the parameter's own.
     [[nodiscard]] Parameter& make(std::string_view name, std::string_view leaf, const Dims& sizes) const;
     void tell(std::string_view name, std::string_view leaf, const Parameter& parameter) const;
+    /// Puts beside a layer what the rules want there. `sizes`: of its weight.
+    void adapt(Layer& layer, std::string_view name, LayerFacts::Kind kind, const Dims& sizes) const;
     void note(std::initializer_list<std::int64_t> facts) const;
     void note(const Parameter& parameter) const;
 

@@ -27,6 +27,12 @@ Parameter& Weights::adapter(const Dims& sizes, Dtype dtype, bool buffer) {
     return parameter;
 }
 
+void Weights::set_adapters(bool active, bool training) {
+    adapters_active_ = active;
+    adapters_training_ = training;
+    run_.module_modes = (active ? 0 : 1) + (training ? 0 : 2);
+}
+
 void Weights::place(std::deque<Parameter>& group, Category category) {
     const std::uint16_t before = run_.activation_tag;
     run_.activation_tag = run_.tag(component_, category);

@@ -11,7 +11,10 @@
 
 namespace vram::nn {
 
+class Layer;
 class Linear;
+class Weights;
+struct AdapterStyle;
 
 /// How the linears of a model are stored; nn/quantize has one entry a library and scheme.
 struct Quantizer {
@@ -19,14 +22,44 @@ struct Quantizer {
     /// Registers what replaces the weight (codes, scales, …) with the builder's owner.
     void (*build)(class Weights& weights, Linear& linear);
     shadow::Tensor (*forward)(const Linear& linear, shadow::Tensor x);
+    /// The weight in its full type, as `.dequantize()` makes it.
+    shadow::Tensor (*dequantize)(const Linear& linear) = nullptr;
 };
 
-/// Whose code wraps an adapted linear; nn/adapter has one entry a style.
+/// What a layer gets beside it.
+struct Adaptation {
+    const AdapterStyle* style = nullptr;  // null: the layer stays as it is
+    std::int64_t rank = 0;
+    std::int64_t factor = -1;  // of LoKr
+    bool dropout = false, rank_dropout = false;
+};
+
+/// The adapter of one layer.
+struct Adapter {
+    Adaptation how;
+    std::vector<shadow::Parameter*> own;  // what the style registered, in its own order
+    shadow::Dims sizes;                   // of the layer's weight
+    shadow::Parameter* weight = nullptr;  // the layer's own; null where a quantiser stores it
+    shadow::Parameter* bias = nullptr;
+};
+
+/// Whose code wraps an adapted layer; nn/adapter has one entry a style.
 struct AdapterStyle {
     std::string_view id;
     /// Registers the adapter's parameters.
-    void (*build)(class Weights& weights, Linear& linear);
-    shadow::Tensor (*forward)(const Linear& linear, shadow::Tensor x);
+    void (*build)(Weights& weights, Adapter& adapter);
+    shadow::Tensor (*forward)(const Layer& layer, shadow::Tensor x);
+    /// Adds the adapter to the layer's weight, or takes it away again; null: the style cannot.
+    void (*merge)(Weights& weights, const Adapter& adapter, bool untrained) = nullptr;
+};
+
+/// A layer as rules see it.
+struct LayerFacts {
+    enum class Kind : std::uint8_t { linear, conv2d, other };
+    std::string_view name;  // qualified
+    Kind kind = Kind::linear;
+    shadow::Dims sizes;  // of its weight
+    std::int64_t parameters = 0;
 };
 
 /// What a job does to the modules of one model, by qualified name: quantise, then adapt. Trainers fill it.
@@ -36,10 +69,8 @@ struct Rules {
     bool train_base = false;                // full fine-tune: every parameter requires grad,
     std::function<bool(std::string_view)> trains;  // or those of these qualified names
     const Quantizer* quantizer = nullptr;
-    std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
-    const AdapterStyle* adapter = nullptr;
-    std::function<bool(std::string_view)> adapts;  // by qualified name
-    std::int64_t rank = 0;
+    std::function<bool(std::string_view)> quantizes;      // by qualified name; null: every linear
+    std::function<Adaptation(const LayerFacts&)> adapts;  // null: no layer
     Dtype adapter_dtype = Dtype::bf16;
 };
 
@@ -71,7 +102,12 @@ class Weights {
     [[nodiscard]] std::int64_t adapter_parameters() const;
     /// Told of every parameter and buffer of the base that a builder makes, by its name in the Python module tree.
     std::function<void(const std::string& name, const shadow::Parameter& parameter)> on_birth;
-    bool adapters_active = true;  // false: an adapted linear is called as if it had no adapter
+    /// Whether adapted layers are called with their adapters, and whether these drop out.
+    void set_adapters(bool active, bool training);
+    [[nodiscard]] bool adapters_active() const noexcept { return adapters_active_; }
+    [[nodiscard]] bool adapters_training() const noexcept { return adapters_training_; }
+    std::int64_t multipliers = 0;  // items that the network's multiplier has; 0: as many as a batch
+    std::deque<Adapter> adapters;  // in the order of building
     std::int64_t adapted_modules = 0;
     std::int64_t replaced_parameters = 0;  // elements that a quantiser stores as something else
 
@@ -86,6 +122,7 @@ class Weights {
     shadow::Run& run_;
     std::string component_;
     Rules rules_;
+    bool adapters_active_ = true, adapters_training_ = true;
     std::deque<shadow::Parameter> base_, adapter_;
 };
 

@@ -76,11 +76,11 @@ struct Memo::Played {
 
 Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& function) {
     Key key;
-    key.reserve(7 + 6 * args.size());
+    key.reserve(8 + 6 * args.size());
     for (const std::int64_t mode :
          {std::int64_t{spec.block}, std::int64_t{spec.variant}, std::int64_t{run_.grad_enabled()},
           std::int64_t{run_.autocast().enabled}, static_cast<std::int64_t>(run_.autocast().dtype),
-          std::int64_t{run_.activation_tag}, std::int64_t{run_.in_backward}})
+          std::int64_t{run_.activation_tag}, std::int64_t{run_.in_backward}, std::int64_t{run_.module_modes}})
         key.push_back(mode);
     Groups groups;
     for (std::size_t own = 0; own < args.size(); ++own) {

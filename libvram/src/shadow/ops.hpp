@@ -99,6 +99,8 @@ void add_scalar_(Tensor& a);
 /// F.linear: x [.., in], weight [out, in], bias [out] or undefined.
 [[nodiscard]] Tensor linear(Tensor x, Tensor weight, Tensor bias);
 [[nodiscard]] Tensor matmul(Tensor a, Tensor b);
+/// torch.mm, and `@` of two matrices that are no activations: [M, K] x [K, N].
+[[nodiscard]] Tensor mm(Tensor a, Tensor b);
 [[nodiscard]] Tensor outer(Tensor a, Tensor b);
 
 // ---- norms

@@ -13,10 +13,20 @@ enum class Keeps : std::uint8_t { nothing, input, output };
 // A formula is one expression: its temporaries all live until it is done, and GCC makes an operator's right side first.
 
 Tensor fresh(const Tensor& grad, Op op) { return grad.run().empty_like(grad, op); }
+// A tensor of rank 0 does not widen one of rank > 0 of the same kind: torch's result_type.
+Dtype result_type(const Tensor& a, const Tensor& b) {
+    const auto kind = [](Dtype dtype) {
+        return is_complex(dtype) ? 3 : is_floating(dtype) ? 2 : dtype == Dtype::boolean ? 0 : 1;
+    };
+    if (a.rank() == 0 && b.rank() > 0 && kind(a.dtype()) <= kind(b.dtype())) return b.dtype();
+    if (b.rank() == 0 && a.rank() > 0 && kind(b.dtype()) <= kind(a.dtype())) return a.dtype();
+    return promote(a.dtype(), b.dtype());
+}
+
 Tensor joined(const Tensor& a, const Tensor& b, Op op) {
     Run& run = a.run();
     const std::array<LayoutRef, 2> both{a.layout(), b.layout()};
-    return run.empty(run.layouts.elementwise(both, promote(a.dtype(), b.dtype())), op);
+    return run.empty(run.layouts.elementwise(both, result_type(a, b)), op);
 }
 
 void same_backward(Run&, Node&, Tensors& grads, Tensors& out) { out[0] = grads[0]; }
@@ -95,16 +105,6 @@ Tensor unary(Tensor& x, Op op, Keeps keeps, Backward backward, std::optional<Dty
 
 Dtype with_number(Dtype dtype, bool fractional) {
     return fractional && !is_floating(dtype) && !is_complex(dtype) ? Dtype::f32 : dtype;
-}
-
-// A tensor of rank 0 does not widen one of rank > 0 of the same kind: torch's result_type.
-Dtype result_type(const Tensor& a, const Tensor& b) {
-    const auto kind = [](Dtype dtype) {
-        return is_complex(dtype) ? 3 : is_floating(dtype) ? 2 : dtype == Dtype::boolean ? 0 : 1;
-    };
-    if (a.rank() == 0 && b.rank() > 0 && kind(a.dtype()) <= kind(b.dtype())) return b.dtype();
-    if (b.rank() == 0 && a.rank() > 0 && kind(b.dtype()) <= kind(a.dtype())) return a.dtype();
-    return promote(a.dtype(), b.dtype());
 }
 
 Tensor binary_result(const Tensor& a, const Tensor& b, Dtype dtype, Op op) {

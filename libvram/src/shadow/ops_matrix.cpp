@@ -72,7 +72,30 @@ Tensor bmm(Tensor a_in, Tensor b_in) {
     return out;
 }
 
+void mm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor mat2 = run.unpack(node.saved[0]);
+    const Tensor self = run.unpack(node.saved[1]);
+    run.gemm();
+    const Tensor& grad = grads[0];
+    if (node.needs(1)) out[1] = run.empty({self.size(1), grad.size(1)}, grad.dtype(), Op::mm);
+    if (node.needs(0)) out[0] = run.empty({grad.size(0), mat2.size(0)}, grad.dtype(), Op::mm);
+}
+
 }  // namespace
+
+Tensor mm(Tensor a_in, Tensor b_in) {
+    const Tensor a = std::move(a_in), b = std::move(b_in);
+    Run& run = a.run();
+    const NodeRef node = run.record(Op::mm, mm_backward, {&a, &b});
+    if (node) {
+        run.save_if(node->needs(0), *node, b);
+        run.save_if(node->needs(1), *node, a);
+    }
+    run.gemm();
+    Tensor out = run.empty({a.size(0), b.size(1)}, a.dtype(), Op::mm);
+    Run::attach(out, node);
+    return out;
+}
 
 Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);

@@ -136,6 +136,7 @@ class Run {
     AttentionCalls attention_calls;
     std::uint16_t activation_tag = 0;  // what op outputs are tagged with
     bool in_backward = false;
+    std::int32_t module_modes = 0;  // what modules do in another way from now on: calls are alike only within one of these
     bool accumulates_with_hooks =
         false;  // some parameter has a post_accumulate_grad: what backward does changes by step
 

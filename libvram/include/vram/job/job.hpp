@@ -35,7 +35,19 @@ struct FullFinetune {
     std::string said_at;  // the file's key that says so, for complaints; empty: nothing is left out
     bool operator==(const FullFinetune&) const = default;
 };
-/// Low-rank adapters. Whose code wraps the linears (nn/adapter) is the trainer's.
+/// What stands beside a layer: two matrices, these and a magnitude, a product of Kronecker's, a matrix of full rank.
+enum class AdapterKind : std::uint8_t { lora, dora, lokr, full_rank };
+/// Layers that an adapter takes in another way than the rest.
+struct AdapterLayers {
+    std::int64_t conv_rank = 0;  // of convolutions whose kernel is larger than a point; 0: these are left as they are
+    std::vector<std::string> classes;           // a UNet's modules of these classes are looked into
+    std::vector<std::string> full;              // parts of names: trained in full, as a difference
+    bool all = false;                           // norms, embeddings and the like in full
+    double fewest_parameters = 0;               // of a layer; smaller ones are left out
+    std::map<std::string, std::int64_t> ranks;  // by the trainer's name of a module; if there are any, no others
+    bool operator==(const AdapterLayers&) const = default;
+};
+/// Adapters. Whose code wraps the layers (nn/adapter) is the trainer's.
 struct Lora {
     std::int64_t rank = 0;
     double alpha = 0;
@@ -44,6 +56,10 @@ struct Lora {
     std::vector<std::string> targets;
     NameParts names;      // what a trainer leaves of the targets
     std::string said_at;  // the file's key that says so, for complaints: "train.targets"
+    AdapterKind kind = AdapterKind::lora;
+    std::int64_t factor = -1;  // of LoKr: how a weight's sides are split; -1: as near to the square root as can be
+    bool dropout = false, rank_dropout = false;
+    AdapterLayers layers;
     bool operator==(const Lora&) const = default;
 };
 using Method = std::variant<FullFinetune, Lora>;

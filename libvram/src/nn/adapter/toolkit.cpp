@@ -1,40 +1,155 @@
 #include "nn/adapter/toolkit.hpp"
 
+#include "nn/adapter/toolkit_parts.hpp"
+
 namespace vram::nn::adapter {
 namespace {
 
-void build(Weights& weights, Linear& linear) {
-    const Rules& rules = weights.rules();
-    linear.down = &weights.adapter({rules.rank, linear.in}, rules.adapter_dtype);
-    linear.up = &weights.adapter({linear.out, rules.rank}, rules.adapter_dtype);
-    linear.up->starts_at_zero = true;
-    linear.extra.push_back(&weights.adapter({}, rules.adapter_dtype, true));  // _runtime_scale
-    linear.extra.push_back(&weights.adapter({}, rules.adapter_dtype, true));  // alpha
+using shadow::Node;
+using shadow::NodeRef;
+using shadow::Op;
+
+// Places in Adapter::own; of a full rank there is no lora_up.
+enum : std::size_t { lora_down, lora_up };
+
+const Parameter& runtime_scale(const Adapter& adapter) { return *adapter.own[adapter.own.size() - 2]; }
+
+void build(Weights& weights, Adapter& adapter) {
+    const Dtype dtype = weights.rules().adapter_dtype;
+    const std::int64_t rank = adapter.how.rank;
+    Dims down = adapter.sizes, up{adapter.sizes[0], rank};
+    down[0] = rank;
+    for (int i = 2; i < adapter.sizes.rank(); ++i) up.push_back(1);
+    adapter.own.push_back(&weights.adapter(down, dtype));
+    adapter.own.push_back(&weights.adapter(up, dtype));
+    adapter.own.back()->starts_at_zero = true;
+    register_scalars(weights, adapter);
 }
 
-// Mirrors ToolkitModuleMixin._call_forward.
-Tensor call_forward(const Linear& linear, const Tensor& x) {
-    Tensor lx = shadow::linear(x, linear.down->value, {});  // [.., r]
-    lx = shadow::linear(lx, linear.up->value, {});          // [.., out]
-    return shadow::mul(lx, linear.extra[0]->value);         // * _runtime_scale
+void build_full_rank(Weights& weights, Adapter& adapter) {
+    adapter.own.push_back(&weights.adapter(adapter.sizes, weights.rules().adapter_dtype));
+    register_scalars(weights, adapter);
 }
 
 // Mirrors ToolkitModuleMixin.forward. The network's multiplier, one number an item, lives with the network.
-Tensor forward(const Linear& linear, Tensor argument) {
+Tensor forward_low_rank(const Layer& layer, Tensor argument, bool full_rank) {
     const Tensor held = std::move(argument);  // by Module.__call__
-    Run& run = held.run();
-    const Tensor org_forwarded = linear.base(held);
-    const Tensor lora_input = shadow::to(held, linear.down->value.dtype());
-    const Tensor lora_output = call_forward(linear, lora_input);
-    Dims each{lora_output.size(0)};
-    while (each.rank() < lora_output.rank()) each.push_back(1);
-    Tensor scaled_lora_output = shadow::mul(lora_output, run.on_cpu(each, linear.down->value.dtype()));
+    const Tensor org_forwarded = layer.base(held);
+    const Tensor lora_input = shadow::to(held, layer.adapter->own[lora_down]->value.dtype());
+    const Parameter* up = full_rank ? nullptr : layer.adapter->own[lora_up];
+    const Tensor lora_output =
+        call_forward(layer, lora_input, *layer.adapter->own[lora_down], up, runtime_scale(*layer.adapter).value);
+    Tensor scaled_lora_output;
+    {
+        const Tensor multiplier = multiplier_of(layer, lora_output);
+        scaled_lora_output = shadow::mul(lora_output, multiplier);
+    }
     scaled_lora_output = shadow::to(scaled_lora_output, org_forwarded.dtype());
     return shadow::add(org_forwarded, scaled_lora_output);
+}
+Tensor forward(const Layer& layer, Tensor x) { return forward_low_rank(layer, std::move(x), false); }
+Tensor forward_full_rank(const Layer& layer, Tensor x) { return forward_low_rank(layer, std::move(x), true); }
+
+/// ToolkitModuleMixin.merge_in: weight + multiplier * (up @ down) * scale, in fp32, cast back and copied.
+void merge(Weights& weights, const Adapter& adapter, bool untrained) {
+    Run& run = weights.run();
+    const Tensor up_weight = shadow::clone(adapter.own[lora_up]->value.detach());
+    const Tensor down_weight = shadow::clone(adapter.own[lora_down]->value.detach());
+    any(run);
+    if (untrained) return;
+    any(run);
+    Tensor weight = shadow::to_float(adapter.weight->value.detach());
+    Tensor made = run.empty(adapter.sizes, Dtype::f32, Op::mm);
+    Tensor conved;  // a name of its own, where a kernel is made by a convolution
+    if (adapter.sizes.rank() > 2 && adapter.sizes[2] * adapter.sizes[3] > 1) conved = made;
+    Tensor product = run.empty(adapter.sizes, Dtype::f32, Op::mul);
+    made = Tensor();
+    product = run.empty(adapter.sizes, Dtype::f32, Op::mul);
+    weight = run.empty(adapter.sizes, Dtype::f32, Op::add);
+    product = Tensor();
+    const Tensor cast = run.empty(adapter.sizes, weights.rules().dtype, Op::to_copy);
+}
+
+// Not zero even before it is trained.
+void merge_full_rank(Weights& weights, const Adapter& adapter, bool) {
+    Run& run = weights.run();
+    const Tensor down_weight = shadow::clone(adapter.own[lora_down]->value.detach());
+    any(run);
+    Tensor weight = shadow::to_float(adapter.weight->value.detach());
+    Tensor product = run.empty(adapter.sizes, Dtype::f32, Op::mul);
+    product = run.empty(adapter.sizes, Dtype::f32, Op::mul);
+    weight = run.empty(adapter.sizes, Dtype::f32, Op::add);
+    product = Tensor();
+    const Tensor cast = shadow::to(weight, weights.rules().dtype);
 }
 
 }  // namespace
 
-const AdapterStyle toolkit{"toolkit", build, forward};
+void register_scalars(Weights& weights, Adapter& adapter) {
+    adapter.own.push_back(&weights.adapter({}, weights.rules().adapter_dtype, true));  // _runtime_scale
+    adapter.own.push_back(&weights.adapter({}, Dtype::i64, true));                     // alpha
+}
+
+Tensor multiplier_of(const Layer& layer, const Tensor& lora_output) {
+    Run& run = lora_output.run();
+    const Dtype dtype = layer.weights->rules().adapter_dtype;
+    const std::int64_t items = layer.weights->multipliers;
+    Dims each{lora_output.size(0)};
+    while (each.rank() < lora_output.rank()) each.push_back(1);
+    if (items != 0 && items != lora_output.size(0)) return run.empty(each, dtype, Op::clone);  // repeat_interleave
+    return run.on_cpu(each, dtype);
+}
+
+Tensor mean_multiplier(const Layer& layer) {
+    Run& run = layer.weights->run();
+    return run.empty({}, layer.weights->rules().adapter_dtype, Op::mean);
+}
+
+void any(Run& run) { const Tensor answer = run.empty({}, Dtype::boolean, Op::any); }
+
+namespace {
+// native_dropout_backward: grad * mask * scale in one kernel.
+void dropout_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor mask = run.unpack(node.saved[0]);
+    if (node.needs(0)) out[0] = run.empty_like(grads[0], Op::mul);
+}
+}  // namespace
+
+// native_dropout: the result and a mask of bools at once.
+Tensor random_dropout(Tensor x_in) {
+    const Tensor x = std::move(x_in);
+    Run& run = x.run();
+    const NodeRef node = run.record(Op::custom, dropout_backward, {&x});
+    Tensor out = run.empty_like(x, Op::mul);
+    const Tensor mask = run.empty_like(x, Dtype::boolean, Op::noise);
+    if (node) run.save(*node, mask);
+    Run::attach(out, node);
+    return out;
+}
+
+// Mirrors ToolkitModuleMixin._call_forward.
+Tensor call_forward(const Layer& layer, const Tensor& x, const Parameter& down, const Parameter* up,
+                    const Tensor& runtime_scale) {
+    Run& run = x.run();
+    const Adaptation& how = layer.adapter->how;
+    const bool training = layer.weights->adapters_training();
+    Tensor lx = layer.down(x, down.value);  // [.., r]
+    if (how.dropout && training) lx = random_dropout(std::move(lx));
+    Tensor scale = runtime_scale, mask;
+    if (how.rank_dropout && training) {
+        {
+            const Tensor drawn = run.empty({lx.size(0), how.rank}, Dtype::f32, Op::noise);
+            mask = shadow::compare_scalar(drawn);
+        }
+        while (mask.rank() < lx.rank()) mask = shadow::unsqueeze(std::move(mask), lx.rank() == 3 ? 1 : -1);
+        lx = shadow::mul(lx, mask);
+        scale = shadow::mul_scalar(runtime_scale);
+    }
+    if (up != nullptr) lx = layer.up(lx, up->value);  // [.., out]
+    return shadow::mul(lx, scale);
+}
+
+const AdapterStyle toolkit{"toolkit", build, forward, merge};
+const AdapterStyle toolkit_full_rank{"toolkit_full_rank", build_full_rank, forward_full_rank, merge_full_rank};
 
 }  // namespace vram::nn::adapter

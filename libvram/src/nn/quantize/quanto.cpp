@@ -58,9 +58,14 @@ Tensor forward(const Linear& linear, Tensor x) {
     return output;
 }
 
+Tensor dequantize(const Linear& linear) {
+    const shadow::NoGrad no_grad(linear.weights->run());
+    return dequantized(linear.weights->run(), linear.stored[codes]->value, linear.stored[scale]->value.dtype());
+}
+
 }  // namespace
 
-const Quantizer quanto_qfloat8{"quanto_qfloat8", build, forward};
+const Quantizer quanto_qfloat8{"quanto_qfloat8", build, forward, dequantize};
 
 namespace {
 

@@ -21,9 +21,13 @@ namespace vram::trainers::ai_toolkit {
 // (27a03a91, 2026-08-21).
 
 struct NetworkConfig {
+    job::AdapterKind kind = job::AdapterKind::lora;
     std::int64_t rank = 4;
     bool transformer_only = true;  // only modules of the transformer blocks
     job::NameParts names;          // network_kwargs: only_if_contains, ignore_if_contains
+    std::int64_t factor = -1;      // lokr_factor
+    bool dropout = false, rank_dropout = false;
+    job::AdapterLayers layers;
     bool operator==(const NetworkConfig&) const = default;
 };
 

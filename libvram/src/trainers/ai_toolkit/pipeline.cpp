@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "base/blocks.hpp"
-#include "nn/adapter/targets.hpp"
-#include "nn/adapter/toolkit.hpp"
 #include "shadow/ops.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
+#include "trainers/ai_toolkit/network.hpp"
 #include "trainers/named_model.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -25,27 +24,6 @@ models::Request sized(const job::Batch& batch) {
     return request;
 }
 
-/// LoRASpecialNetwork.create_modules: names are tested with "transformer." in front, `only` also with "$$" for dots.
-std::function<bool(std::string_view)> selected(std::function<bool(std::string_view)> wanted,
-                                               const job::NameParts& parts) {
-    if (parts == job::NameParts{}) return wanted;
-    return [wanted = std::move(wanted), parts](std::string_view name) {
-        if (!wanted(name)) return false;
-        const std::string clean_name = "transformer." + std::string(name);
-        std::string lora_name;
-        for (const char c : clean_name) {
-            if (c == '.')
-                lora_name += "$$";
-            else
-                lora_name += c;
-        }
-        const auto in_clean = [&](const std::string& word) { return clean_name.find(word) != std::string::npos; };
-        const auto in_either = [&](const std::string& word) {
-            return in_clean(word) || lora_name.find(word) != std::string::npos;
-        };
-        if (std::any_of(parts.ignore.begin(), parts.ignore.end(), in_clean)) return false;
-        return parts.only.empty() || std::any_of(parts.only.begin(), parts.only.end(), in_either);
-    };
 }
 
 nn::Rules plain_rules(Dtype dtype, job::Quantization quantization = job::Quantization::none) {
@@ -248,14 +226,12 @@ nn::Rules Pipeline::transformer_rules(const Architecture& architecture, const jo
         };
     const auto& training = std::get<job::Training>(job.work);
     if (const auto* lora = std::get_if<job::Lora>(&training.method)) {
-        rules.adapter = &nn::adapter::toolkit;
-        rules.adapts = selected(nn::adapter::targets(lora->targets), lora->names);
-        rules.rank = lora->rank;
+        rules.adapts = adapts(*lora, architecture.modules);
         rules.adapter_dtype = lora->dtype;
     } else {
         rules.train_base = true;
         const job::NameParts& names = std::get<job::FullFinetune>(training.method).names;
-        if (names != job::NameParts{}) rules.trains = selected([](std::string_view) { return true; }, names);
+        if (names != job::NameParts{}) rules.trains = trains(names, architecture.modules);
     }
     return rules;
 }

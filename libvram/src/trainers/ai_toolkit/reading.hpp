@@ -24,6 +24,9 @@ inline constexpr std::int64_t most_steps = 10'000;     // of a sampler; its sche
 inline constexpr std::int64_t most_datasets = 10'000;  // one for each resolution: what a person can have meant
 inline constexpr std::int64_t most_path = 4096;        // bytes: Linux's PATH_MAX
 
+/// The rank that lokr_full_rank stands for: no factor is taken apart. Source: config_modules.py, NetworkConfig.
+inline constexpr std::int64_t no_rank = 9'999'999'999;
+
 /// GenerateImageConfig takes no smaller side of a sample.
 inline constexpr std::int64_t smallest_sample = 64;
 

@@ -1,6 +1,7 @@
 #include "trainers/ai_toolkit/resolve.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -101,6 +102,21 @@ std::string text_of(Quantization quantization) {
     return quantization == Quantization::none ? "none" : "quanto_qfloat8";
 }
 
+/// What has no name in a job file stands under the trainer's own.
+void tell_network(const job::Lora& lora, std::map<std::string, std::string>& keys) {
+    constexpr std::array<const char*, 4> types{"lora", "dora", "lokr", "fullrank"};
+    keys["train.method"] = "lora";
+    if (lora.kind != job::AdapterKind::lora) keys["network.type"] = types[static_cast<std::size_t>(lora.kind)];
+    const bool has_rank = lora.kind != job::AdapterKind::full_rank && lora.rank != no_rank;
+    keys["train.rank"] = has_rank ? text(lora.rank) : "full";
+    if (has_rank) keys["train.alpha"] = text(lora.alpha);
+    if (lora.kind == job::AdapterKind::lokr) keys["network.lokr_factor"] = text(lora.factor);
+    if (has_rank && lora.layers.conv_rank != 0) keys["network.conv"] = text(lora.layers.conv_rank);
+    if (lora.dropout) keys["network.dropout"] = text(true);
+    if (lora.rank_dropout) keys["network.network_kwargs.rank_dropout"] = text(true);
+    if (lora.layers.all) keys["network.all_layers"] = text(true);
+}
+
 std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     const auto& training = std::get<job::Training>(job.work);
     std::map<std::string, std::string> keys;
@@ -112,9 +128,7 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
                            ? text_of(te)
                            : "{transformer: " + text_of(job.quantization) + ", text_encoder: " + text_of(te) + "}";
     if (const auto* lora = std::get_if<job::Lora>(&training.method)) {
-        keys["train.method"] = "lora";
-        keys["train.rank"] = text(lora->rank);
-        keys["train.alpha"] = text(lora->alpha);
+        tell_network(*lora, keys);
         keys["train.targets"] = lora->targets.front();
         keys["train.adapter_dtype"] = to_text(lora->dtype);
     } else {
@@ -157,6 +171,11 @@ job::Training training_of(const Config& config) {
         lora.dtype = Dtype::f32;                                // network.force_to(device, torch.float32)
         lora.targets = {config.network.transformer_only ? "blocks" : "all"};
         lora.names = config.network.names;
+        lora.kind = config.network.kind;
+        lora.factor = config.network.factor;
+        lora.dropout = config.network.dropout;
+        lora.rank_dropout = config.network.rank_dropout;
+        lora.layers = config.network.layers;
         // Of the targets there is always something left but for what these say.
         lora.said_at = names_said_at("config.process[0].network.network_kwargs.", config.network.names);
         out.method = std::move(lora);
@@ -221,7 +240,8 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     note_unplayed(images.size() - out.images.size(), " smaller sizes of samples are not played",
                   said_at(document, "sample"), notes);
     // network.can_merge_in: not over quantised weights.
-    out.merges_adapter = !config.fine_tune && !config.model.quantize && one_multiplier && !items.empty();
+    out.merges_adapter = !config.fine_tune && !config.model.quantize && one_multiplier && !items.empty() &&
+                         config.network.kind != job::AdapterKind::dora;
     return out;
 }
 

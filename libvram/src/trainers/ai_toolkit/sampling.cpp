@@ -1,7 +1,5 @@
 #include "trainers/ai_toolkit/sampling.hpp"
 
-#include <deque>
-
 #include "shadow/ops.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -29,27 +27,12 @@ class Averaged {
     std::vector<Tensor> collected_params_;
 };
 
-/// ToolkitModuleMixin.merge_in of every module: weight + multiplier * (up @ down) * scale, in fp32, then cast back and
-/// copied.
+/// network.merge_in: every module in turn, by its own rule.
 void merge_in(Part& part, bool adapter_is_zero) {
     nn::Weights& weights = part.weights;
-    Run& run = weights.run();
-    const ComponentScope scope(run, part.component());
-    std::deque<Parameter>& all = weights.all_adapter();
-    for (std::size_t i = 0; i + 1 < all.size(); ++i) {
-        if (all[i].buffer || all[i + 1].buffer) continue;  // down, up, two scalars
-        const Tensor up_weight = shadow::clone(all[i + 1].value.detach());
-        const Tensor down_weight = shadow::clone(all[i].value.detach());
-        if (adapter_is_zero) continue;
-        const Dims sizes{up_weight.size(0), down_weight.size(1)};
-        Tensor weight = run.empty(sizes, Dtype::f32, Op::to_copy);
-        Tensor product = run.empty(sizes, Dtype::f32, Op::mm);
-        product = run.empty(sizes, Dtype::f32, Op::mul);
-        product = run.empty(sizes, Dtype::f32, Op::mul);
-        weight = run.empty(sizes, Dtype::f32, Op::add);
-        product = Tensor();
-        const Tensor cast = run.empty(sizes, weights.rules().dtype, Op::to_copy);
-    }
+    const ComponentScope scope(weights.run(), part.component());
+    for (const nn::Adapter& adapter : weights.adapters)
+        if (adapter.how.style->merge != nullptr) adapter.how.style->merge(weights, adapter, adapter_is_zero);
 }
 
 }  // namespace
@@ -64,10 +47,11 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     const bool merges = pipeline.job.sampling.merges_adapter;
     if (merges) {
         pipeline.transformer_to(true);
-        for (Part* part : pipeline.trained()) {
-            merge_in(*part, adapter_is_zero);
-            part->weights.adapters_active = false;
-        }
+        for (Part* part : pipeline.trained()) merge_in(*part, adapter_is_zero);
+    }
+    for (Part* part : pipeline.trained()) {
+        part->weights.set_adapters(!merges, false);  // network.eval()
+        part->weights.multipliers = 1;
     }
     const Pipeline::Placement before = pipeline.placement();
     pipeline.place({true, true, true});
@@ -93,10 +77,12 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     pipeline.place(before);
     pipeline.transformer_to(true);
     if (merges) {
-        for (Part* part : pipeline.trained()) {
-            merge_in(*part, adapter_is_zero);  // merge_out: the same with the sign turned
-            part->weights.adapters_active = true;
-        }
+        // merge_out: the same with the sign turned
+        for (Part* part : pipeline.trained()) merge_in(*part, adapter_is_zero);
+    }
+    for (Part* part : pipeline.trained()) {
+        part->weights.set_adapters(true, true);
+        part->weights.multipliers = 0;
     }
     pipeline.flush();
 }

@@ -327,7 +327,7 @@ Tensor Training::cast(const Frame& frame) {
 
 Tensor Training::get_prior_prediction(const job::Batch& batch, const Frame& frame, Bytes& before) {
     const NoGrad no_grad(run_);
-    for (Part* part : pipeline_.trained()) part->weights.adapters_active = false;
+    for (Part* part : pipeline_.trained()) part->weights.set_adapters(false, true);
     Tensor latents;
     PromptEmbeds embeds_to_use, handed, unconditional;
     {
@@ -343,7 +343,7 @@ Tensor Training::get_prior_prediction(const job::Batch& batch, const Frame& fram
     before = run_.live();
     const StageScope stage(run_, "forward");
     Tensor prior_pred = predict_noise(latents, frame.prepared.timesteps, handed, unconditional, batch);
-    for (Part* part : pipeline_.trained()) part->weights.adapters_active = true;
+    for (Part* part : pipeline_.trained()) part->weights.set_adapters(true, true);
     return prior_pred;
 }
 

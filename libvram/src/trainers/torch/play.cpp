@@ -50,9 +50,7 @@ nn::Rules rules_of(const job::Job& job, const profile::ModelProfile& profile) {
     const auto* training = std::get_if<job::Training>(&job.work);
     if (training == nullptr) return rules;
     if (const auto* lora = std::get_if<job::Lora>(&training->method)) {
-        rules.adapter = &nn::adapter::peft;
-        rules.adapts = nn::adapter::targets(lora->targets);
-        rules.rank = lora->rank;
+        rules.adapts = nn::adapter::peft_of(nn::adapter::targets(lora->targets), lora->rank);
         rules.adapter_dtype = lora->dtype;
     } else {
         rules.train_base = true;

@@ -19,6 +19,21 @@ namespace vram::trainers::ai_toolkit {
 
 class Pipeline;
 
+/// How LoRASpecialNetwork finds its way in a model (toolkit/lora_special.py, create_modules).
+struct ModuleTree {
+    std::string_view prefix = "transformer";  // of every name
+    char dot = '$';                           // what stands for a dot in lora_name: "$$" in PEFT's format, else "_"
+    /// get_transformer_block_names, or what lora_special.py knows of the class: transformer_only asks for one of them
+    /// in a name. Empty: it asks for nothing.
+    std::span<const std::string_view> block_names;
+    /// Where a UNet has modules of a class: names that hold `part`. Empty: the model is one root.
+    struct Root {
+        std::string_view class_name, part;
+    };
+    std::span<const Root> roots;
+    std::string_view tuned_prefix = "transformer";  // of parameters' names in a full fine-tune
+};
+
 /// What the trainer calls an architecture: a file in this folder and a line in architectures.def. What a config may say
 /// of it stands here; how it loads, encodes, predicts and samples is its Pipeline.
 struct Architecture {
@@ -38,6 +53,8 @@ struct Architecture {
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};
     std::span<const std::string_view> options{};  // of model.model_kwargs those that it looks at
+
+    ModuleTree modules;
 
     /// Whether this recipe plays the model.
     bool (*plays)(const profile::ModelProfile& profile) = nullptr;

@@ -169,6 +169,7 @@ class Flux final : public Pipeline {
 };
 
 constexpr std::string_view names[] = {"flux", "flex1"};
+constexpr std::string_view block_names[] = {"transformer_blocks"};  // "single_" is in front of it, too
 constexpr std::string_view text_encoders[] = {"clip_l", "t5_xxl"};
 
 // Text to image alone: no pictures behind the noisy tokens, none beside the noisy channels.
@@ -200,6 +201,7 @@ const Architecture architecture{
     .text_tokens = 512,
     .bucket_step = 32,
     .divisible_by = pixels_a_token,
+    .modules = {.block_names = block_names},
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

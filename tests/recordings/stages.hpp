@@ -1,0 +1,75 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "vram/shadow/trace.hpp"
+
+namespace vram::tests {
+
+/// A run's trace beside the stages of a recording (tests/reference/record_optimizers.py): one after the other, each
+/// from the end of the one before. What stands in the trace when this is made has no number.
+class Stages {
+  public:
+    Stages(const shadow::Trace& trace, const nlohmann::json& recorded)
+        : trace_(trace), recorded_(recorded), from_(trace.events.size()) {}
+
+    /// What happened since the last one is what the next recorded stage, of this name, says.
+    void check(const std::string& name) {
+        const nlohmann::json ours = next();
+        REQUIRE(at_ < recorded_.size());
+        const nlohmann::json& theirs = recorded_[at_][1];
+        CAPTURE(name);
+        CHECK(recorded_[at_][0] == name);
+        std::size_t same = 0;
+        while (same < ours.size() && same < theirs.size() && ours[same] == theirs[same]) ++same;
+        CAPTURE(same);
+        CAPTURE(part(ours, same).dump());
+        CAPTURE(part(theirs, same).dump());
+        const bool equal = ours == theirs;
+        CHECK(equal);
+        ++at_;
+    }
+
+  private:
+    static nlohmann::json part(const nlohmann::json& list, std::size_t from) {
+        nlohmann::json out = nlohmann::json::array();
+        for (std::size_t i = from; i < list.size() && i < from + 8; ++i) out.push_back(list[i]);
+        return out;
+    }
+
+    /// As the recorder writes a stage.
+    nlohmann::json next() {
+        std::vector<std::int64_t> out, frees;
+        const auto flush = [&] {
+            std::sort(frees.begin(), frees.end());
+            out.insert(out.end(), frees.begin(), frees.end());
+            frees.clear();
+        };
+        for (; from_ < trace_.events.size(); ++from_) {
+            const shadow::Event& event = trace_.events[from_];
+            if (event.kind == shadow::EventKind::alloc) {
+                flush();
+                numbers_.emplace(event.slot, static_cast<std::int64_t>(numbers_.size()) + 1);
+                out.push_back(event.bytes);
+            } else if (event.kind == shadow::EventKind::free && numbers_.contains(event.slot)) {
+                frees.push_back(-numbers_.at(event.slot));
+            }
+        }
+        flush();
+        return out;
+    }
+
+    const shadow::Trace& trace_;
+    const nlohmann::json& recorded_;
+    std::size_t from_, at_ = 0;
+    std::map<shadow::Slot, std::int64_t> numbers_;
+};
+
+}  // namespace vram::tests
