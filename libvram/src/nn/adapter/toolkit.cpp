@@ -39,11 +39,8 @@ Tensor forward_low_rank(const Layer& layer, Tensor argument, bool full_rank) {
     const Parameter* up = full_rank ? nullptr : layer.adapter->own[lora_up];
     const Tensor lora_output =
         call_forward(layer, lora_input, *layer.adapter->own[lora_down], up, runtime_scale(*layer.adapter).value);
-    Tensor scaled_lora_output;
-    {
-        const Tensor multiplier = multiplier_of(layer, lora_output);
-        scaled_lora_output = shadow::mul(lora_output, multiplier);
-    }
+    const Tensor multiplier = multiplier_of(layer, lora_output);
+    Tensor scaled_lora_output = shadow::mul(lora_output, multiplier);
     scaled_lora_output = shadow::to(scaled_lora_output, org_forwarded.dtype());
     return shadow::add(org_forwarded, scaled_lora_output);
 }
@@ -67,7 +64,7 @@ void merge(Weights& weights, const Adapter& adapter, bool untrained) {
     product = run.empty(adapter.sizes, Dtype::f32, Op::mul);
     weight = run.empty(adapter.sizes, Dtype::f32, Op::add);
     product = Tensor();
-    const Tensor cast = run.empty(adapter.sizes, weights.rules().dtype, Op::to_copy);
+    const Tensor cast = shadow::to(weight, weights.rules().dtype);
 }
 
 // Not zero even before it is trained.
