@@ -182,6 +182,7 @@ class ZImage final : public Pipeline {
 
 constexpr std::string_view names[] = {"zimage"};
 constexpr std::string_view text_encoders[] = {"qwen3_4b_causal"};
+constexpr std::string_view block_names[] = {"layers"};
 /// toolkit/models/v2/z_image.py, get_quantization_exclude_modules
 constexpr std::string_view quantization_exclude[] = {"t_embedder*", "cap_embedder*", "all_x_embedder*",
                                                      "all_final_layer*", "siglip_embedder*"};
@@ -207,6 +208,7 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = pixels_a_token,
     .quantization_exclude = quantization_exclude,
+    .modules = {.block_names = block_names},
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
