@@ -32,7 +32,9 @@ constexpr std::string_view text = R"json({
         "reason": {"type": "string"},
         "peak": {"description": "null where the verdict is cannot_say", "type": ["object", "null"], "properties": {
                 "phase": {"type": "string"}, "stage": {"type": "string"}, "decides": {"enum": ["tensors", "allocated", "reserved", "device"]},
-                "tensors": {"$ref": "#/$defs/bytes"}, "allocated": {"$ref": "#/$defs/bytes"}, "reserved": {"$ref": "#/$defs/bytes"},
+                "tensors": {"$ref": "#/$defs/bytes"}, "allocated": {"$ref": "#/$defs/bytes"}, "allocated_low": {"$ref": "#/$defs/bytes"},
+                "allocated_high": {"$ref": "#/$defs/bytes"}, "reserved": {"$ref": "#/$defs/bytes"}, "reserved_low": {"$ref": "#/$defs/bytes"},
+                "reserved_high": {"$ref": "#/$defs/bytes"},
                 "device": {"$ref": "#/$defs/bytes"}, "device_low": {"$ref": "#/$defs/bytes"}, "device_high": {"$ref": "#/$defs/bytes"}}},
         "counts": {"type": "object", "properties": {"parameters": {"type": "integer"}, "adapted_modules": {"type": "integer"},
                 "adapter_parameters": {"type": "integer"}, "attention_calls": {"type": "object", "properties": {"flash": {"type": "integer"},
@@ -108,6 +110,7 @@ constexpr std::string_view text = R"json({
         "use_cache": {"type": "boolean", "default": false},
         "environment": {"type": "object", "additionalProperties": false, "properties": {
           "torch": {"type": ["string", "number"], "default": "2.13"},
+          "cudnn": {"description": "a version of cuDNN such as 9.10.2", "type": ["string", "number"]},
           "alloc_conf": {"type": "string", "default": ""},
           "os": {"enum": ["linux", "windows", "wsl"], "default": "linux"},
           "other_processes": {"$ref": "#/$defs/memory", "default": 0},

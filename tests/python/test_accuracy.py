@@ -188,7 +188,7 @@ def test_a_config_of_ai_toolkit() -> None:
         (SAMPLE, {"te_quantize": None}, "te quantize missing"),
         (SAMPLE, {"quantize": "by hand"}, "quantisation not modelled"),
         (SAMPLE, {"offload": None}, "offload missing"),
-        (SAMPLE, {"offload": "model CPU offload"}, "offload not modelled"),
+        (SAMPLE, {"offload": "sequential CPU offload"}, "offload not modelled"),
         (SAMPLE, {"offload": "DDP"}, "several cards not modelled"),
         (SAMPLE, {"blocks_to_swap": 20}, "offload not modelled"),
         (SAMPLE, {"te_on_gpu": False}, "offload not modelled"),
@@ -465,3 +465,56 @@ def test_the_public_reports(tmp_path: Path, source_dir: Path) -> None:
     assert done.returncode == 0 and done.stderr == ""
     page_there = (source_dir / "docs" / "accuracy.md").read_text(encoding="utf-8")
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == page_there
+
+
+# ---- models that move to the card as they are called
+def in_turn(**but: Any) -> Question:
+    found = question_of(row_of(SAMPLE | {"model": "sd3-medium", "dtype": "fp16", "offload": "model CPU offload", "te_on_gpu": None,
+                                         "completeness": "full", "load_gib": None} | but), words())  # fmt: skip
+    assert isinstance(found, Question), found
+    return found
+
+
+def test_models_that_move_are_asked_about_in_the_order_of_their_calls() -> None:
+    question = in_turn()
+    assert [part.role for part in question.parts] == ["text", "text", "text", "denoise", "decode"]
+    assert question.moves == (0, 1, 2, 0, 1, 2, 3, 4)  # the prompt, the negative prompt, the denoiser, the VAE
+    assert in_turn(model="flux.1-dev", dtype="bf16").moves == (0, 1, 2, 3)  # one prompt
+    dropped = in_turn(te_quantize="T5 dropped")
+    assert [part.job.get("component") for part in dropped.parts] == ["clip_l", "openclip_bigg", None, "vae_sd3_16ch"]
+    assert dropped.moves == (0, 1, 0, 1, 2, 3)
+
+
+def test_a_model_that_moves_finds_what_its_predecessor_in_order_did_not_send_away() -> None:
+    """The largest encoder comes last, and is still there when the second comes again for the negative prompt."""
+    alone = {part.job.get("component"): predict(replace(in_turn(), parts=(part,), moves=None)) for part in in_turn().parts}
+    t5, bigg = alone["t5_xxl"], alone["openclip_bigg"]
+    whole = predict(in_turn())
+    assert not isinstance(t5, Refusal) and not isinstance(bigg, Refusal) and not isinstance(whole, Refusal)
+    assert whole.allocated == t5.at_rest + bigg.allocated
+    assert whole.phase == "text"
+    assert whole.at_rest == 0
+    without = predict(in_turn(te_quantize="T5 dropped"))
+    assert not isinstance(without, Refusal)
+    assert without.phase == "denoise"
+    assert without.allocated < whole.allocated
+
+
+def test_models_that_move_need_a_full_row() -> None:
+    assert refused(SAMPLE, offload="model CPU offload", te_on_gpu=None, completeness="partial").why == "config not full"
+    assert refused(SAMPLE, offload="sequential CPU offload", completeness="full").why == "offload not modelled"
+    assert refused(LOOP, offload="model CPU offload", completeness="full").why == "offload not modelled"
+
+
+def test_versions_that_a_row_states_are_asked_about() -> None:
+    question = question_of(row_of(LOOP | {"trainer_version": "torch 2.9.1+cu128, cuDNN 91002, diffusers 0.36"}), words())
+    assert isinstance(question, Question)
+    assert question.sets == {"environment.torch": "2.9", "environment.cudnn": "9.10.2"}
+    assert words().versions("cuDNN 8902") == {"environment.cudnn": "8.9.2"}
+    plain = question_of(row_of(LOOP | {"trainer_version": "0.36"}), words())
+    assert isinstance(plain, Question) and plain.sets is None
+
+
+def test_a_card_goes_by_the_name_that_torch_gives_it() -> None:
+    assert words().card("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    assert words().card("nobody's card") is None

@@ -147,9 +147,10 @@ class Recorder {
 };
 
 template <class AnyAllocator>
-Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between) {
+Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, const Scratch& scratch) {
     Recorder recorder;
     Window window;
+    const std::vector<Bytes> convolutions = scratch.sizes(trace);
     std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
     std::vector<Block> blocks(static_cast<std::size_t>(trace.slots), no_block);
     std::optional<Failure> failure;
@@ -168,8 +169,12 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between) {
                 }
                 [[fallthrough]];
             case EventKind::scratch:
-                if (failure) break;
-                blocks[slot] = allocator.allocate(event.bytes);
+            case EventKind::convolution: {
+                const Bytes bytes = event.kind == EventKind::convolution
+                                        ? convolutions[static_cast<std::size_t>(event.bytes)]
+                                        : event.bytes;
+                if (failure || bytes == 0) break;
+                blocks[slot] = allocator.allocate(bytes);
                 if (blocks[slot] == no_block) {
                     window.reserved_peak = allocator.counters().reserved_peak;
                     failure = recorder.failure(i, allocator.out_of_memory());
@@ -178,6 +183,7 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between) {
                     window.allocated_peak_event = i;
                 }
                 break;
+            }
             case EventKind::free:
                 window.tensors -= sizes[slot];
                 if (!failure && blocks[slot] != no_block) allocator.free(blocks[slot]);
@@ -280,11 +286,12 @@ Usage sum(const Trace& trace) {
     return recorder.finish(window);
 }
 
-Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacity, Between between) {
+Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacity, Between between,
+             const Scratch& scratch) {
     using Backend = AllocatorConfig::Backend;
     switch (config.backend) {
-        case Backend::native: return replay_with(trace, Allocator(config, capacity), between);
-        case Backend::cuda_malloc_async: return replay_with(trace, AsyncAllocator(config, capacity), between);
+        case Backend::native: return replay_with(trace, Allocator(config, capacity), between, scratch);
+        case Backend::cuda_malloc_async: return replay_with(trace, AsyncAllocator(config, capacity), between, scratch);
     }
     return {};
 }
@@ -299,11 +306,13 @@ std::vector<LiveSlot> alive_after(const Trace& trace, std::int64_t event) {
         const auto slot = static_cast<std::size_t>(e.slot);
         switch (e.kind) {
             case EventKind::alloc:
-            case EventKind::scratch: {
+            case EventKind::scratch:
+            case EventKind::convolution: {
                 if (dead[slot]) break;
                 const auto tag = tags.find(e.slot);
-                slots.push_back(
-                    {e.slot, tag == tags.end() ? e.tag : tag->second, e.op, e.kind == EventKind::scratch, e.bytes, i});
+                const bool convolution = e.kind == EventKind::convolution;
+                slots.push_back({e.slot, tag == tags.end() ? e.tag : tag->second, e.op, e.kind != EventKind::alloc,
+                                 convolution ? 0 : e.bytes, i, convolution ? e.bytes : -1});
                 break;
             }
             case EventKind::free: dead[slot] = true; break;
@@ -317,20 +326,34 @@ std::vector<LiveSlot> alive_after(const Trace& trace, std::int64_t event) {
     return slots;
 }
 
-Snapshot snapshot_at_peak(const Trace& trace, const PhaseUsage& phase) {
+Snapshot snapshot_at_peak(const Trace& trace, const PhaseUsage& phase, const Scratch& scratch) {
     Snapshot out;
     out.event = phase.allocated_peak_event;
     out.allocated = phase.allocated_peak;
     out.reserved = phase.reserved_peak;
-    std::vector<Bytes> tensors(trace.tags.size()), scratch(trace.tags.size());
-    for (const LiveSlot& slot : alive_after(trace, out.event))
-        (slot.scratch ? scratch : tensors)[slot.tag] += rounded(slot.bytes);
+    std::vector<Bytes> tensors(trace.tags.size());
+    std::vector<ScratchBytes> kernels(trace.tags.size());
+    for (const LiveSlot& slot : alive_after(trace, out.event)) {
+        if (!slot.scratch) {
+            tensors[slot.tag] += rounded(slot.bytes);
+            continue;
+        }
+        ScratchRange range{slot.bytes, slot.bytes, slot.bytes};
+        if (slot.convolution >= 0)
+            range = scratch_of(trace.convolutions[static_cast<std::size_t>(slot.convolution)], scratch.library);
+        ScratchBytes& sum = kernels[slot.tag];
+        sum.bytes += rounded(range.at(scratch.estimate));
+        sum.low += rounded(range.low);
+        sum.high += rounded(range.high);
+    }
     Bytes live = 0;
     for (std::size_t tag = 0; tag < trace.tags.size(); ++tag) {
         add(out.tensors, trace.tags[tag], tensors[tag]);
-        add(out.scratch, trace.tags[tag], scratch[tag]);
         live += tensors[tag];
-        out.workspace += scratch[tag];
+        if (kernels[tag].high == 0) continue;
+        kernels[tag].component = trace.tags[tag].component;
+        out.workspace += kernels[tag].bytes;
+        out.scratch.push_back(std::move(kernels[tag]));
     }
     out.rounding = out.allocated - live - out.workspace;
     out.unallocated = out.reserved - out.allocated;

@@ -171,7 +171,11 @@ class T5Block : public Block {
         const Tensor hidden_gelu = gelu_new(wi_0(hidden_states));
         const Tensor hidden_linear = wi_1(hidden_states);
         hidden_states = mul(hidden_gelu, hidden_linear);
-        return wo(hidden_states);
+        // Loaded in fp16, the class keeps wo in fp32 (_keep_in_fp32_modules).
+        if (wo.weight != nullptr && hidden_states.dtype() != wo.weight->value.dtype())
+            hidden_states = to(hidden_states, wo.weight->value.dtype());
+        hidden_states = wo(hidden_states);
+        return hidden_states;
     }
 
     // clamp_value on the GPU, then a clamp by tensors

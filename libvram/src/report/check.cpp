@@ -19,12 +19,14 @@ struct Played {
     Unlimited unlimited;
 };
 
-expected<Played> play(const Opened& opened, const shadow::Kernels& kernels, const device::AllocatorConfig& config,
+/// For the card, or where it is null for kernels of sm89.
+expected<Played> play(const Opened& opened, const profile::DeviceProfile* card, const device::AllocatorConfig& config,
                       const profile::Catalogue& catalogue) {
+    const shadow::Kernels kernels = kernels_of(opened.job.environment, card);
     shadow::Run run(kernels);
     expected<run::Facts> facts = guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened);
     if (!facts) return Unexpected{facts.error()};
-    Unlimited unlimited = unlimited_need(run.trace, config);
+    Unlimited unlimited = unlimited_need(run.trace, config, library_of(opened.job.environment, card));
     if (unlimited.usage.failure)
         return Unexpected{{{Severity::error,
                             Problem::overflow,
@@ -102,7 +104,7 @@ Report on_smallest(const Opened& opened, Played first, const device::AllocatorCo
         const shadow::Kernels kernels = kernels_of(opened.job.environment, card.profile);
         auto played = std::find_if(plays.begin(), plays.end(), [&](const Played& p) { return p.kernels == kernels; });
         if (played == plays.end()) {
-            expected<Played> fresh = play(opened, kernels, config, catalogue);
+            expected<Played> fresh = play(opened, card.profile, config, catalogue);
             if (!fresh) return refused(opened.document.file_name, fresh.error());
             plays.push_back(*std::move(fresh));
             played = plays.end() - 1;
@@ -130,7 +132,7 @@ Report check_opened(const Opened& opened, const CheckOptions& options, const pro
     if (const auto* only = std::get_if<job::WeightsOnly>(&opened.job.work)) return weights_alone(opened, *only);
     const Card card = named_card(options, opened.job, catalogue.cards());
     const device::AllocatorConfig config = allocator_of(opened, notes);
-    expected<Played> played = play(opened, kernels_of(opened.job.environment, card.profile), config, catalogue);
+    expected<Played> played = play(opened, card.profile, config, catalogue);
     if (!played) return refused(opened.document.file_name, played.error());
     if (const Diagnostics complaints = targets_complaint(opened, played->facts); !complaints.empty())
         return refused(opened.document.file_name, complaints);

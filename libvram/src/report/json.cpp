@@ -23,9 +23,19 @@ json json_of(const GpuLine& gpu) {
 
 json json_of(const std::optional<Peak>& peak) {
     if (!peak) return nullptr;
-    return {{"phase", peak->phase},     {"stage", peak->stage},           {"decides", to_text(peak->decides)},
-            {"tensors", peak->tensors}, {"allocated", peak->allocated},   {"reserved", peak->reserved},
-            {"device", peak->device},   {"device_low", peak->device_low}, {"device_high", peak->device_high}};
+    return {{"phase", peak->phase},
+            {"stage", peak->stage},
+            {"decides", to_text(peak->decides)},
+            {"tensors", peak->tensors},
+            {"allocated", peak->allocated},
+            {"allocated_low", peak->allocated_low},
+            {"allocated_high", peak->allocated_high},
+            {"reserved", peak->reserved},
+            {"reserved_low", peak->reserved_low},
+            {"reserved_high", peak->reserved_high},
+            {"device", peak->device},
+            {"device_low", peak->device_low},
+            {"device_high", peak->device_high}};
 }
 
 json json_of(const run::Counts& counts) {

@@ -28,4 +28,13 @@ shadow::Kernels kernels_of(const job::Environment& environment, const profile::D
     return kernels;
 }
 
+device::Library library_of(const job::Environment& environment, const profile::DeviceProfile* card) {
+    device::Library library;
+    library.torch_major = environment.torch_major;
+    library.torch_minor = environment.torch_minor;
+    library.cudnn = environment.cudnn;
+    if (card != nullptr) library.sm = card->sm;
+    return library;
+}
+
 }  // namespace vram::report

@@ -15,17 +15,71 @@ std::vector<Bytes> reserved_of(const device::Usage& usage) {
     return out;
 }
 
+bool leaves_to_the_card(const Trace& trace, const device::Library& library) {
+    return std::any_of(trace.convolutions.begin(), trace.convolutions.end(), [&](const shadow::Convolution& call) {
+        const device::ScratchRange range = device::scratch_of(call, library);
+        return range.low != range.high;
+    });
+}
+
+device::Usage without_limit(const Trace& trace, const device::AllocatorConfig& config, const device::Scratch& scratch,
+                            device::Between between = device::Between::keep) {
+    return device::replay(trace, config, device::unlimited, between, scratch);
+}
+
+/// What one phase leaves in the cache is no reason to call the next one large.
+std::vector<Bytes> alone_of(const Trace& trace, const device::AllocatorConfig& config, const device::Scratch& scratch,
+                            const device::Usage& usage) {
+    return reserved_of(usage.phases.size() < 2 ? usage
+                                               : without_limit(trace, config, scratch, device::Between::give_back));
+}
+
+End end_of(const Trace& trace, const device::AllocatorConfig& config, const device::Scratch& scratch) {
+    const device::Usage usage = without_limit(trace, config, scratch);
+    return {usage.allocated_peak, usage.reserved_peak, reserved_of(usage), alone_of(trace, config, scratch, usage)};
+}
+
+using Pick = const Bytes& (*)(const Bytes&, const Bytes&);
+
+/// An allocator may reserve more for less; the middle is no less within the range.
+void reach(End& end, const device::Usage& usage, const std::vector<Bytes>& alone, Pick pick) {
+    end.allocated_peak = pick(end.allocated_peak, usage.allocated_peak);
+    end.reserved_peak = pick(end.reserved_peak, usage.reserved_peak);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+        end.reserved[i] = pick(end.reserved[i], usage.phases[i].reserved_peak);
+        end.alone[i] = pick(end.alone[i], alone[i]);
+    }
+}
+
 /// Of usages that the bands belong to.
 Need need_of(device::Usage usage, const Unlimited& unlimited, const Card& card) {
-    Need need{std::move(usage), unlimited.bands, unlimited.alone, 0, 0, 0, false};
+    Need need{unlimited.scratch,
+              std::move(usage),
+              unlimited.bands,
+              unlimited.alone,
+              unlimited.low,
+              unlimited.high,
+              0,
+              0,
+              0,
+              false};
     need.squeezed = need.usage.retries > 0;
-    for (std::size_t i = 0; i < need.bands.size(); ++i) {
-        const Bytes reserved = need.usage.phases[i].reserved_peak;
-        if (need.squeezed) need.alone[i] = std::min(need.alone[i], reserved);
-        need.reserved_high = std::max(need.reserved_high, reserved + need.bands[i]);
+    if (need.squeezed) {
+        // Within the limit there is no room for a range: what a convolution asks more is given back before.
+        for (std::size_t i = 0; i < need.alone.size(); ++i) {
+            const Bytes reserved = need.usage.phases[i].reserved_peak;
+            need.alone[i] = std::min(need.alone[i], reserved);
+            for (End* end : {&need.low, &need.high}) {
+                end->reserved[i] = reserved;
+                end->alone[i] = std::min(end->alone[i], reserved);
+            }
+        }
+        need.low.reserved_peak = need.high.reserved_peak = need.usage.reserved_peak;
     }
-    need.reserved_high = std::max(need.reserved_high, need.usage.reserved_peak);
-    need.device_low = need.usage.reserved_peak + card.outside_low();
+    for (std::size_t i = 0; i < need.bands.size(); ++i)
+        need.reserved_high = std::max(need.reserved_high, need.high.reserved[i] + need.bands[i]);
+    need.reserved_high = std::max(need.reserved_high, need.high.reserved_peak);
+    need.device_low = need.low.reserved_peak + card.outside_low();
     need.device_high = need.reserved_high + card.outside_high();
     return need;
 }
@@ -45,7 +99,9 @@ Bytes band_of(Bytes largest, const device::AllocatorConfig& config) {
 
 }  // namespace
 
-std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorConfig& config) {
+std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorConfig& config,
+                                  const device::Scratch& scratch) {
+    const std::vector<Bytes> convolutions = scratch.sizes(trace);
     std::vector<Bytes> bands;
     std::vector<Bytes> born;  // in this phase: slots count in order of birth
     std::size_t first = 0;
@@ -57,6 +113,10 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
             case EventKind::alloc:
             case EventKind::scratch:
                 born.push_back(event.bytes);
+                next = slot + 1;
+                break;
+            case EventKind::convolution:
+                born.push_back(convolutions[static_cast<std::size_t>(event.bytes)]);
                 next = slot + 1;
                 break;
             case EventKind::free:
@@ -76,24 +136,45 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
     return bands;
 }
 
-Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config) {
-    Unlimited out{device::replay(trace, config), reserved_bands(trace, config), {}};
-    // What one phase leaves in the cache is no reason to call the next one large.
-    out.alone = reserved_of(out.usage.phases.size() < 2
-                                ? out.usage
-                                : device::replay(trace, config, device::unlimited, device::Between::give_back));
+Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config, const device::Library& library) {
+    using device::Estimate;
+    const device::Scratch middle{library, Estimate::mid};
+    Unlimited out{middle, without_limit(trace, config, middle), reserved_bands(trace, config, middle), {}, {}, {}};
+    out.alone = alone_of(trace, config, middle, out.usage);
+    if (out.usage.failure) return out;
+    out.low = {out.usage.allocated_peak, out.usage.reserved_peak, reserved_of(out.usage), out.alone};
+    out.high = out.low;
+    if (!leaves_to_the_card(trace, library)) return out;
+    out.low = end_of(trace, config, {library, Estimate::low});
+    out.high = end_of(trace, config, {library, Estimate::high});
+    reach(out.low, out.usage, out.alone, &std::min<Bytes>);
+    reach(out.high, out.usage, out.alone, &std::max<Bytes>);
     return out;
 }
 
 Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Card& card, const Unlimited& unlimited) {
+    using device::Estimate;
     Need roomy = need_of(unlimited.usage, unlimited, card);
     if (roomy.device_high <= card.line.usable()) return roomy;
     // First as if everything were at its worst: what passes there fits. Then at its best: what fails there does not.
-    for (const Bytes limit : {worst_limit(card, unlimited), card.line.usable_high() - card.outside_low()}) {
-        if (limit <= 0) continue;
-        if (roomy.usage.reserved_peak <= limit) break;  // it would not be felt
-        device::Usage usage = device::replay(trace, config, device::Capacity(limit, card.line.capacity));
-        if (!usage.failure) return need_of(std::move(usage), unlimited, card);
+    struct Attempt {
+        Bytes limit;
+        Estimate estimate;
+        Bytes reserved;
+    };
+    for (const Attempt& attempt :
+         {Attempt{worst_limit(card, unlimited), Estimate::high, unlimited.high.reserved_peak},
+          Attempt{card.line.usable_high() - card.outside_low(), Estimate::low, unlimited.low.reserved_peak}}) {
+        if (attempt.limit <= 0) continue;
+        if (attempt.reserved <= attempt.limit) break;  // it would not be felt
+        const auto within = [&](Estimate estimate) {
+            return device::replay(trace, config, device::Capacity(attempt.limit, card.line.capacity),
+                                  device::Between::keep, {unlimited.scratch.library, estimate});
+        };
+        device::Usage usage = within(attempt.estimate);
+        if (usage.failure) continue;
+        device::Usage middle = within(Estimate::mid);
+        return need_of(std::move(middle.failure ? usage : middle), unlimited, card);
     }
     return roomy;
 }
@@ -106,7 +187,9 @@ bool fits(const Trace& trace, const device::AllocatorConfig& config, const Card&
     if (need_of(unlimited.usage, unlimited, card).device_high <= card.line.usable()) return true;
     const Bytes limit = worst_limit(card, unlimited);
     if (limit <= 0) return false;
-    return !device::replay(trace, config, device::Capacity(limit, card.line.capacity)).failure;
+    const device::Scratch most{unlimited.scratch.library, device::Estimate::high};
+    return !device::replay(trace, config, device::Capacity(limit, card.line.capacity), device::Between::keep, most)
+                .failure;
 }
 
 Verdict verdict_of(Bytes low, Bytes high, const GpuLine& gpu) {

@@ -13,28 +13,42 @@ namespace vram::report {
 /// The one place of this rule; `device_high` includes the band, `device_low` does not. Source: a-r-r-o-w/finetrainers
 /// (c4d6c6c9, docs/training) publishes LoRA trainings of video models on an A100 as reserved memory; replays of
 /// recorded steps met 12 of them within 1.4 %, which one largest transient covers.
-[[nodiscard]] std::vector<Bytes> reserved_bands(const shadow::Trace& trace, const device::AllocatorConfig& config);
+[[nodiscard]] std::vector<Bytes> reserved_bands(const shadow::Trace& trace, const device::AllocatorConfig& config,
+                                                const device::Scratch& scratch = {});
+
+/// What a trace reserves if its convolutions take the least that their rules allow, or the most.
+struct End {
+    Bytes allocated_peak = 0, reserved_peak = 0;
+    std::vector<Bytes> reserved;  // by phase: the peak
+    std::vector<Bytes> alone;     // by phase: reserved, had earlier phases left nothing in the cache
+};
 
 /// What a job needs of a card that is large enough.
 struct Unlimited {
+    device::Scratch scratch;  // whose middle the usage is
     device::Usage usage;
     std::vector<Bytes> bands;  // by phase of the usage
     std::vector<Bytes> alone;  // by phase: reserved, had earlier phases left nothing in the cache
+    End low, high;             // as the usage where no convolution is left to the card
 };
-[[nodiscard]] Unlimited unlimited_need(const shadow::Trace& trace, const device::AllocatorConfig& config);
+[[nodiscard]] Unlimited unlimited_need(const shadow::Trace& trace, const device::AllocatorConfig& config,
+                                       const device::Library& library = {});
 
 /// What a job needs on a card.
 struct Need {
+    device::Scratch scratch;
     device::Usage usage;
     std::vector<Bytes> bands;               // by phase of the usage
     std::vector<Bytes> alone;               // by phase, as in Unlimited
-    Bytes reserved_high = 0;                // the highest phase with its band; its lower end is usage.reserved_peak
+    End low, high;                          // as in Unlimited; never above or below the usage
+    Bytes reserved_high = 0;                // the highest phase with its band and the most scratch
     Bytes device_low = 0, device_high = 0;  // reserved and what stands beside it
     bool squeezed = false;                  // fits only since cached memory goes back to the card
 };
 
 /// Where `unlimited`, of this trace and config, exceeds the card: replayed with its limit, as torch gives cached memory
-/// back before it fails. If that fails too, the need is the unlimited one.
+/// back before it fails: it fits if the most scratch passes with the least room, and does not if the least fails with
+/// the most. If that fails too, the need is the unlimited one.
 [[nodiscard]] Need need_on(const shadow::Trace& trace, const device::AllocatorConfig& config, const Card& card,
                            const Unlimited& unlimited);
 [[nodiscard]] Need need_on(const shadow::Trace& trace, const device::AllocatorConfig& config, const Card& card);

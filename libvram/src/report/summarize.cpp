@@ -40,24 +40,29 @@ Bytes middle(Bytes low, Bytes high) { return low + (high - low) / 2; }
 
 std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, const Card& card,
                                const PhaseUsage& phase) {
-    const device::Snapshot moment = device::snapshot_at_peak(trace, phase);
+    const device::Snapshot moment = device::snapshot_at_peak(trace, phase, need.scratch);
     std::vector<Part> parts;
     for (const device::TagBytes& tag : moment.tensors)
         parts.push_back({tag.component, tag.category, tag.bytes, tag.bytes, "counted"});
-    for (const device::TagBytes& tag : moment.scratch)
-        parts.push_back({tag.component, Category::workspace, tag.bytes, tag.bytes, "counted"});
+    Bytes low = moment.allocated - moment.workspace, high = low;  // allocated, by the ends of what is in it
+    for (const device::ScratchBytes& scratch : moment.scratch) {
+        parts.push_back(
+            {scratch.component, Category::workspace, scratch.low, scratch.high,
+             scratch.low == scratch.high ? "counted" : "range of the convolution's kernel: docs/scratch.md"});
+        low += scratch.low;
+        high += scratch.high;
+    }
     if (moment.rounding != 0)
         parts.push_back({"allocator", Category::rounding, moment.rounding, moment.rounding, "replayed"});
-    const Bytes unallocated = need.usage.reserved_peak - moment.allocated;
-    parts.push_back({"allocator", Category::unallocated, unallocated, need.reserved_high - moment.allocated,
+    parts.push_back({"allocator", Category::unallocated, need.low.reserved_peak - low, need.reserved_high - high,
                      "replayed; high: one largest transient more"});
     for (const device::OutsidePart& part : card.outside)
         parts.push_back({"cuda", part.category, part.low, part.high, part.source});
     return parts;
 }
 
-/// `alone` and `band`: of the phase, see Need.
-Phase phase_of(const PhaseUsage& usage, Bytes alone, Bytes band, const run::Facts& facts, const Card& card) {
+/// `low` and `high`: what the phase reserves by itself, see Need.
+Phase phase_of(const PhaseUsage& usage, Bytes low, Bytes high, const run::Facts& facts, const Card& card) {
     Phase phase;
     phase.name = usage.name;
     for (const run::PhaseFacts& fact : facts.phases) {
@@ -73,8 +78,8 @@ Phase phase_of(const PhaseUsage& usage, Bytes alone, Bytes band, const run::Fact
     phase.allocated_peak = usage.allocated_peak;
     phase.reserved_peak = usage.reserved_peak;
     phase.device_peak = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
-    phase.needs_low = alone + card.outside_low();
-    phase.needs_high = alone + band + card.outside_high();
+    phase.needs_low = low + card.outside_low();
+    phase.needs_high = high + card.outside_high();
     phase.verdict = verdict_of(phase.needs_low, phase.needs_high, card.line);
     for (const device::Span& stage : usage.stages)
         phase.stages.push_back(
@@ -183,12 +188,17 @@ Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Tra
     peak.tensors = usage.tensors_peak;
     peak.allocated = usage.allocated_peak;
     peak.reserved = usage.reserved_peak;
+    peak.allocated_low = need.low.allocated_peak;
+    peak.allocated_high = need.high.allocated_peak;
+    peak.reserved_low = need.low.reserved_peak;
+    peak.reserved_high = need.high.reserved_peak;
     peak.device = usage.reserved_peak + middle(card.outside_low(), card.outside_high());
     peak.device_low = need.device_low;
     peak.device_high = need.device_high;
     report.peak = std::move(peak);
     for (std::size_t i = 0; i < usage.phases.size(); ++i)
-        report.phases.push_back(phase_of(usage.phases[i], need.alone[i], need.bands[i], facts, card));
+        report.phases.push_back(
+            phase_of(usage.phases[i], need.low.alone[i], need.high.alone[i] + need.bands[i], facts, card));
     report.breakdown = breakdown_of(trace, need, card, deciding);
     report.reason = reason_of(report);
     report.risk = risk_of(report, need, job);

@@ -67,22 +67,27 @@ std::string row(char kind, shadow::Slot slot, Bytes bytes, std::size_t op, std::
            std::to_string(op) + "," + std::to_string(where) + "]";
 }
 
-std::string json_of(const Trace& trace, const std::map<std::string, std::string>& resolved, bool scratch) {
+/// `scratch` null: none is written.
+std::string json_of(const Trace& trace, const std::map<std::string, std::string>& resolved,
+                    const device::Scratch* scratch) {
     Texts texts;
+    const std::vector<Bytes> convolutions = scratch == nullptr ? std::vector<Bytes>() : scratch->sizes(trace);
     std::string events, phase;
     std::vector<bool> hidden(static_cast<std::size_t>(trace.slots), false);
     const auto add = [&](const std::string& event) { events += (events.empty() ? "\n" : ",\n") + event; };
     for (const shadow::Event& event : trace.events) {
         switch (event.kind) {
+            case EventKind::convolution:
             case EventKind::scratch:
-                if (!scratch) {
+            case EventKind::alloc: {
+                const bool of_card = event.kind == EventKind::convolution && scratch != nullptr;
+                const Bytes bytes = of_card ? convolutions[static_cast<std::size_t>(event.bytes)] : event.bytes;
+                if (event.kind != EventKind::alloc && (scratch == nullptr || bytes == 0)) {
                     hidden[static_cast<std::size_t>(event.slot)] = true;
                     break;
                 }
-                [[fallthrough]];
-            case EventKind::alloc: {
                 const shadow::Tag& tag = trace.tags[event.tag];
-                add(row('a', event.slot, event.bytes, texts(to_text(static_cast<shadow::Op>(event.op))),
+                add(row('a', event.slot, bytes, texts(to_text(static_cast<shadow::Op>(event.op))),
                         texts(tag.component + " " + to_text(tag.category))));
                 break;
             }
@@ -120,7 +125,8 @@ expected<std::string> trace_json(std::string_view text, std::string file_name, c
     const expected<run::Facts> facts =
         guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, *opened);
     if (!facts) return Unexpected{facts.error()};
-    return json_of(run.trace, opened->job.resolved, scratch);
+    const device::Scratch middle{library_of(opened->job.environment, card.profile)};
+    return json_of(run.trace, opened->job.resolved, scratch ? &middle : nullptr);
 }
 
 }  // namespace vram::report

@@ -8,30 +8,27 @@ namespace {
 
 Bytes dense_bytes(const Tensor& x) { return checked_mul(x.numel(), size_of(x.dtype())); }
 
-/// What the kernel of a convolution takes besides its tensors, after the output exists: cuDNN's tensor-core kernels are
-/// NHWC, so contiguous fp16 and bf16 inputs, outputs and filters are transposed into the workspace; fp32 (TF32) copies
-/// input and filter. Where PyTorch leaves cuDNN (bf16 below sm80; one sample beyond 2^31 elements) it is the column
-/// buffer of one sample. Source: aten/src/ATen/native/cudnn/Conv_v8.cpp, native/Convolution.cpp; measured VAE peaks
-/// beside it: docs/vae-peaks.md.
-StorageRef conv_scratch(Run& run, const Tensor& x, const Tensor& weight, const Tensor& y, const Conv& how) {
-    if (!run.kernels.scratch || how.groups != 1) return {};
-    std::int64_t volume = 1, places = 1;
-    for (int i = 2; i < weight.rank(); ++i) volume *= weight.size(i);
-    for (int i = 2; i < y.rank(); ++i) places = checked_mul(places, y.size(i));
-    const bool half = x.dtype() == Dtype::f16 || x.dtype() == Dtype::bf16;
-    constexpr std::int64_t int_limit = (std::int64_t{1} << 31) - 1;
-    const bool columns = (x.dtype() == Dtype::bf16 && run.kernels.sm < 80) ||
-                         x.numel() / std::max<std::int64_t>(x.size(0), 1) > int_limit;
-    if (columns)
-        return run.scratch(checked_mul(checked_mul(x.size(1), volume), checked_mul(places, size_of(x.dtype()))),
-                           Op::conv_workspace);
-    if (weight.layout()->channels_last) return run.scratch(dense_bytes(weight), Op::conv_workspace);
-    if (volume == 1) return {};
-    Bytes bytes = checked_add(dense_bytes(weight), dense_bytes(x));
-    // From batch 4 on only the input is copied: FLUX's decode on an H100 at batch 4, 8 and 16 (README of
-    // sayakpaul/diffusers-torchao).
-    if (half && x.size(0) < 4) bytes = checked_add(bytes, dense_bytes(y));
-    return run.scratch(bytes, Op::conv_workspace);
+/// What a device must know of a call to say what its kernel takes besides its tensors, after the output exists. `in`
+/// and `out` are what the pass reads and makes: of the data gradient the gradients, of the weight's the input and the
+/// gradient.
+Convolution call_of(Convolution::Pass pass, const Tensor& in, const Tensor& weight, const Tensor& out,
+                    std::int64_t groups) {
+    Convolution call;
+    call.pass = pass;
+    call.dtype = in.dtype();
+    call.channels_last = weight.layout()->channels_last;
+    call.spatial = in.rank() - 2;
+    call.batch = in.size(0);
+    call.groups = groups;
+    call.channels_in = in.size(1);
+    call.channels_out = out.size(1);
+    const auto places = [](std::array<std::int64_t, 3>& into, const Tensor& tensor) {
+        for (int i = 2; i < tensor.rank(); ++i) into[static_cast<std::size_t>(3 - tensor.rank() + i)] = tensor.size(i);
+    };
+    places(call.input, in);
+    places(call.output, out);
+    places(call.kernel, weight);
+    return call;
 }
 
 LayoutRef channels_last(Run& run, const Dims& sizes, Dtype dtype) {
@@ -55,7 +52,7 @@ LayoutRef suggested_layout(Run& run, const Dims& sizes, const Tensor& x) {
 void conv_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     const Tensor x = run.unpack(node.saved[0]);
     const Tensor weight = run.unpack(node.saved[1]);
-    const Conv how{{}, {}, {}, node.numbers[0]};
+    const std::int64_t groups = node.numbers[0];
     // The gradient is made contiguous inside the call.
     const StorageRef copy = grads[0].contiguous() || grads[0].layout()->channels_last
                                 ? StorageRef()
@@ -63,11 +60,13 @@ void conv_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     if (node.needs(0)) {
         out[0] = run.empty(x.layout()->channels_last ? x.layout() : run.layouts.contiguous(x.sizes(), x.dtype()),
                            Op::conv_backward);
-        const StorageRef workspace = conv_scratch(run, grads[0], weight, out[0], how);
+        const StorageRef workspace =
+            run.scratch(call_of(Convolution::Pass::data_gradient, grads[0], weight, out[0], groups));
     }
     if (node.needs(1)) {
         out[1] = run.empty_like(weight, Op::conv_backward);
-        const StorageRef workspace = conv_scratch(run, x, weight, grads[0], how);
+        const StorageRef workspace =
+            run.scratch(call_of(Convolution::Pass::weight_gradient, x, weight, grads[0], groups));
     }
     if (node.needs(2)) out[2] = run.empty({weight.size(0)}, grads[0].dtype(), Op::conv_backward);
 }
@@ -136,7 +135,7 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
         const StorageRef copy = x.contiguous() || x.layout()->channels_last
                                     ? StorageRef()
                                     : run.scratch(dense_bytes(x), Op::contiguous_copy);
-        const StorageRef workspace = conv_scratch(run, x, weight, out, how);
+        const StorageRef workspace = run.scratch(call_of(Convolution::Pass::forward, x, weight, out, how.groups));
     }
     Run::attach(out, node);
     return out;

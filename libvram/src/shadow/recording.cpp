@@ -95,7 +95,9 @@ void cut(Slice& slice, std::span<const Event> events, Slot first, Slot end, cons
         }
         event.slot -= first;
         const bool inside = dies[static_cast<std::size_t>(event.slot)];
-        if ((event.kind == EventKind::alloc || event.kind == EventKind::scratch) && !inside) {
+        const bool born =
+            event.kind == EventKind::alloc || event.kind == EventKind::scratch || event.kind == EventKind::convolution;
+        if (born && !inside) {
             survivor_of[static_cast<std::size_t>(event.slot)] = slice.survivors;
             slice.actions.push_back({slice.events.size(), Step::birth, slice.survivors++, event, {}});
             continue;

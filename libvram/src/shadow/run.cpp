@@ -71,14 +71,14 @@ void Run::push(Event event) {
 }
 
 StorageRef Run::allocate(Bytes bytes, Op who, EventKind kind) {
-    if (bytes == 0) return StorageRef(host_);
+    if (bytes == 0 && kind != EventKind::convolution) return StorageRef(host_);
     Storage* storage = storages_.take();
     *storage = Storage{};
     storage->run = this;
     storage->bytes = bytes;
     storage->slot = trace.slots++;
     storage->tag = activation_tag;
-    storage->scratch = kind == EventKind::scratch;
+    storage->scratch = kind != EventKind::alloc;
     if (!storage->scratch) live_ = checked_add(live_, in_blocks(bytes));
     StorageRef reference(storage);
     push({bytes, storage->slot, storage->tag, kind, static_cast<std::uint8_t>(who)});
@@ -98,9 +98,20 @@ StorageRef Run::adopt(Event event, Slot slot) {
 
 StorageRef Run::scratch(Bytes bytes, Op who) {
     if (!kernels.scratch || bytes <= 0) return {};
+    return workspace(bytes, who, EventKind::scratch);
+}
+
+StorageRef Run::scratch(const Convolution& call) {
+    if (!kernels.scratch) return {};
+    const auto [found, fresh] = convolutions.emplace(call, static_cast<Bytes>(trace.convolutions.size()));
+    if (fresh) trace.convolutions.push_back(call);
+    return workspace(found->second, Op::conv_workspace, EventKind::convolution);
+}
+
+StorageRef Run::workspace(Bytes bytes, Op who, EventKind kind) {
     const std::uint16_t before = activation_tag;
     activation_tag = tag(trace.tags[before].component, Category::workspace);
-    StorageRef out = allocate(bytes, who, EventKind::scratch);
+    StorageRef out = allocate(bytes, who, kind);
     activation_tag = before;
     return out;
 }

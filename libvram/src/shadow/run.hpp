@@ -88,6 +88,8 @@ class Run {
     /// Scratch that a kernel takes now and gives back when the returned reference goes. Nothing if `kernels.scratch` is
     /// off.
     [[nodiscard]] StorageRef scratch(Bytes bytes, Op op);
+    /// The same of a convolution, whose size a device says.
+    [[nodiscard]] StorageRef scratch(const Convolution& call);
     void retag(Storage& storage, std::uint16_t tag);
     /// A storage for an allocation that was copied from a recording, under this slot; the event is written now.
     [[nodiscard]] StorageRef adopt(Event event, Slot slot);
@@ -149,6 +151,7 @@ class Run {
     };
     std::vector<Hook> hooks;
     std::map<std::vector<std::int64_t>, std::int32_t> specs;  // of blocks, see spec_id
+    std::map<Convolution, Bytes> convolutions;                // their index in the trace
 
     [[nodiscard]] Memo* memo() noexcept { return memo_.get(); }
     /// The first GEMM of a thread opens its cuBLAS workspace, which then stays.
@@ -165,6 +168,8 @@ class Run {
     friend class Memo;
     friend class Engine;
     void push(Event event);
+    /// For the component whose activations are made now.
+    [[nodiscard]] StorageRef workspace(Bytes bytes, Op who, EventKind kind);
 
     // In this order: what nodes hold goes back into what stands above them.
     Pool<Storage, 256> storages_;

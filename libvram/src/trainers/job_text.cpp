@@ -24,6 +24,11 @@ std::string text(const std::vector<job::Batch>& batches) {
 void tell_surroundings(const job::Job& job, std::map<std::string, std::string>& keys) {
     keys["environment.torch"] =
         std::to_string(job.environment.torch_major) + "." + std::to_string(job.environment.torch_minor);
+    if (job.environment.cudnn > 0) {
+        const std::int32_t version = job.environment.cudnn, major = version < 10000 ? 1000 : 10000;
+        keys["environment.cudnn"] = std::to_string(version / major) + "." + std::to_string(version % major / 100) +
+                                    "." + std::to_string(version % 100);
+    }
     keys["environment.alloc_conf"] = job.environment.alloc_conf;
     keys["environment.os"] = to_text(job.environment.os);
     keys["environment.other_processes"] = text(job.environment.other_processes);

@@ -18,8 +18,8 @@ constexpr io::Choice<Environment::Attention> attentions[] = {
     {"efficient", Environment::Attention::efficient}, {"math", Environment::Attention::math},
     {"cudnn", Environment::Attention::cudnn},         {"xformers", Environment::Attention::xformers}};
 
-// What may be named. Of what differs between them, only the size of cuBLAS workspaces is told apart; all else is as
-// recorded from the newest but one (tests/reference).
+// What may be named. Of what differs between them, the size of cuBLAS workspaces and who computes convolutions are told
+// apart; all else is as recorded from the newest but one (tests/reference).
 constexpr std::int32_t oldest_minor = 1, newest_minor = 14, recorded_minor = 13;
 
 /// "2.13", "2.13.1+cu130" → 2 and 13; false: no version.
@@ -58,6 +58,32 @@ void read_torch(io::Fields& fields, Environment& environment, Diagnostics& notes
                          "torch " + *written + " is played as 2.13, whose runs were recorded"});
 }
 
+/// "9.10.2" → 91002, as cudnnGetVersion counts; 8.9.2 is 8902 there. 0: no version of 8 or 9.
+std::int32_t cudnn_version(std::string_view text) {
+    std::int32_t parts[3] = {0, 0, 0};
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    for (int i = 0; i < 3; ++i) {
+        const auto [rest, error] = std::from_chars(at, end, parts[i]);
+        if (error != std::errc{} || parts[i] < 0 || parts[i] > 99) return 0;
+        at = rest;
+        if (i == 2 || at == end || *at != '.') break;
+        ++at;
+    }
+    const bool whole = at == end || *at == '.';  // a fourth number is the build's
+    if (!whole || (parts[0] != 8 && parts[0] != 9)) return 0;
+    return parts[0] * (parts[0] == 8 ? 1000 : 10000) + parts[1] * 100 + parts[2];
+}
+
+void read_cudnn(io::Fields& fields, Environment& environment) {
+    const std::optional<std::string> written = fields.word("cudnn");
+    if (!written) return;
+    environment.cudnn = cudnn_version(*written);
+    if (environment.cudnn == 0)
+        fields.complain("cudnn", Problem::bad_value,
+                        fields.path("cudnn") + " must be a version of cuDNN 8 or 9 such as 9.10.2, not " + *written);
+}
+
 void read_alloc_conf(io::Fields& fields, Environment& environment, Diagnostics& notes) {
     const std::optional<std::string> conf = fields.text("alloc_conf");
     if (!conf) return;
@@ -82,6 +108,7 @@ Environment read_environment(io::Fields& job, Diagnostics& notes) {
     Environment environment;
     io::Fields fields = job.map("environment");
     read_torch(fields, environment, notes);
+    read_cudnn(fields, environment);
     read_alloc_conf(fields, environment, notes);
     environment.os = fields.choice("os", systems, environment.os);
     environment.other_processes = fields.size("other_processes", 0);

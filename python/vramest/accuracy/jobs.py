@@ -60,7 +60,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Question:
-    """One part: vramest's answer as it is. Several: models that are resident together and called one after another."""
+    """One part: vramest's answer as it is. Several: models that are resident together and called one after another.
+
+    `moves`: none is resident; the parts as they are called, each brought to the card by its call. Then the one before
+    it in `parts` leaves, and no other.
+    """
 
     parts: tuple[Part, ...]
     gpu: str | None = None
@@ -68,6 +72,7 @@ class Question:
     sets: Mapping[str, Any] | None = None
     loads_only: bool = False
     remarks: tuple[str, ...] = ()
+    moves: tuple[int, ...] | None = None
 
 
 def counter_of(row: Row) -> str | None:
@@ -129,10 +134,16 @@ def _card(row: Row, words: Words) -> tuple[str | None, str | None, tuple[str, ..
     raise Refused("card not known", row.gpu)
 
 
-def _refuse_what_no_job_has(row: Row, words: Words) -> None:
+def _versions(row: Row, words: Words) -> dict[str, Any] | None:
+    """What the row says of torch and cuDNN; None where it says nothing."""
+    return words.versions(row.trainer_version) or None
+
+
+def _refuse_what_no_job_has(row: Row, words: Words, plays: str) -> None:
     if row.compile not in (None, "none"):
         raise Refused("torch.compile not modelled", str(row.compile))
-    if row.offload not in (None, "none"):
+    in_turn = plays == "pipeline" and words.offload(row.offload) == "model"
+    if row.offload not in (None, "none") and not in_turn:
         if re.search(r"ulysses|ddp|fsdp|x\d", str(row.offload).lower()):
             raise Refused("several cards not modelled", str(row.offload))
         raise Refused("offload not modelled", str(row.offload))
@@ -246,7 +257,7 @@ def _loop(row: Row, words: Words, script: Script, model: str) -> Question:
         if vae:
             parts.append(_component("held", pipeline.vae, "encode", dtype, 1, size, "none"))
     gpu, capacity, remarks = _card(row, words)
-    return Question(tuple(parts), gpu, capacity, remarks=remarks)
+    return Question(tuple(parts), gpu, capacity, _versions(row, words), remarks=remarks)
 
 
 # ------------------------------------------------------------------------------------------------ diffusers sampling
@@ -258,12 +269,18 @@ def _sampling(row: Row, words: Words, model: str) -> Question:
         raise Refused("offload missing")
     if row.te_on_gpu is False:
         raise Refused("offload not modelled", "text encoders elsewhere")
+    in_turn = words.offload(row.offload) == "model"
+    if in_turn and row.task != "sample":
+        raise Refused("offload not modelled", "a load of models that move later")
+    if in_turn and row.completeness != "full":
+        raise Refused("config not full", "which models move follows from the pipeline's defaults")
     pipeline = _pipeline_of(model, words)
     dtype = _dtype(row)
     scheme = _scheme(row.quantize, words, "quantize")
     if row.te_quantize is None and not resident:
         raise Refused("te quantize missing")
-    te_scheme = _scheme(row.te_quantize or "none", words, "te quantize")
+    dropped = words.dropped(row.te_quantize)
+    te_scheme = "none" if dropped else _scheme(row.te_quantize or "none", words, "te quantize")
     data: dict[str, Any] = {}
     batch = 1
     if row.task == "sample":
@@ -277,11 +294,16 @@ def _sampling(row: Row, words: Words, model: str) -> Question:
         denoiser["quantize"] = scheme
     denoiser["data"] = data | ({"text_tokens": tokens} if tokens is not None else {})
     parts = [_component("text", name, "forward", dtype, batch, {"text_tokens": padded}, te_scheme)
-             for name, padded in pipeline.text_encoders]  # fmt: skip
+             for name, padded in pipeline.text_encoders if name not in dropped]  # fmt: skip
+    encoders = tuple(range(len(parts)))
     parts.append(Part("denoise", denoiser))
     parts.append(_component("decode", pipeline.vae, "decode", dtype, batch, data, "none"))
+    moves = None
+    if in_turn:
+        prompts = 1 if pipeline.guidance == "none" else 2
+        moves = encoders * prompts + (len(encoders), len(encoders) + 1)
     gpu, capacity, remarks = _card(row, words)
-    return Question(tuple(parts), gpu, capacity, loads_only=row.task == "load", remarks=remarks)
+    return Question(tuple(parts), gpu, capacity, _versions(row, words), row.task == "load", remarks, moves)
 
 
 def _vae_alone(row: Row, words: Words, model: str) -> Question:
@@ -292,7 +314,7 @@ def _vae_alone(row: Row, words: Words, model: str) -> Question:
         raise Refused("parts of the pipeline not listed", model)
     gpu, capacity, remarks = _card(row, words)
     part = _component("decode", pipeline.vae, "decode", _dtype(row), row.batch_size or 1, _data(row), "none")
-    return Question((part,), gpu, capacity, remarks=remarks)
+    return Question((part,), gpu, capacity, _versions(row, words), remarks=remarks)
 
 
 def question_of(row: Row, words: Words) -> Question | Refusal:
@@ -304,7 +326,7 @@ def question_of(row: Row, words: Words) -> Question | Refusal:
             raise Refused("model not known", row.model)
         if row.measured_gib is None and row.gpu is None:
             raise Refused("nothing to compare with", "neither a number nor a card")
-        _refuse_what_no_job_has(row, words)
+        _refuse_what_no_job_has(row, words, script.plays)
         if script.plays == "ai-toolkit":
             return _ai_toolkit(row, words, model)
         if script.plays == "loop":

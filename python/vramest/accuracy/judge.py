@@ -20,6 +20,15 @@ class Point:
     counter: str
     measured: float  # GiB
     predicted: float
+    least: float | None = None  # predicted, where it is a range
+    most: float | None = None
+
+    @property
+    def within(self) -> bool | None:
+        """The range, to 1 MiB; None: there is none."""
+        if self.least is None or self.most is None:
+            return None
+        return self.least - 1 / 1024 <= self.measured <= self.most + 1 / 1024
 
     @property
     def miss(self) -> float:
@@ -94,6 +103,14 @@ def _of_counter(prediction: Prediction, counter: str) -> int | None:
     return prediction.reserved if counter == "reserved" else prediction.allocated
 
 
+def _range_of(prediction: Prediction, counter: str) -> tuple[int, int] | None:
+    if counter == "weights":
+        return None
+    if counter == "device":
+        return prediction.device
+    return prediction.reserved_range if counter == "reserved" else prediction.allocated_range
+
+
 def _needs(prediction: Prediction) -> tuple[float, float | None]:
     """What it takes of a card, GiB: from, to. Of a pipeline only the lower end is known."""
     if prediction.device is None:
@@ -135,7 +152,10 @@ def _judgement(row: Row, prediction: Prediction) -> Judgement | Refusal:
     predicted = _of_counter(prediction, counter)
     if predicted is None:
         return Refusal("counter cannot be compared", f"a pipeline's {counter} memory does not follow from its calls")
-    return Point(counter, row.measured_gib, predicted / GIB)
+    low, high = _range_of(prediction, counter) or (predicted, predicted)
+    if low == high:
+        return Point(counter, row.measured_gib, predicted / GIB)
+    return Point(counter, row.measured_gib, predicted / GIB, low / GIB, high / GIB)
 
 
 def judge(row: Row, words: Words) -> Judged | Unjudged:

@@ -4,6 +4,11 @@ A pipeline's models are asked about one by one, since a job file holds one. What
 counter adds up blocks: at each call, the others' weights as they lie in torch's blocks after loading, and what the
 call takes at its highest. During the decode the denoiser's inputs are still alive, as the pipeline's locals are.
 Reserved memory does not add up (a call reuses what an earlier one left in the cache), so nothing is said about it.
+
+Where models move to the card as they are called (diffusers' enable_model_cpu_offload), a call finds there what has not
+been sent away by then: accelerate's hook sends away the model before it in the pipeline's order and no other
+(accelerate/hooks.py, CpuOffload.pre_forward). So a text encoder that comes again for the negative prompt finds the last
+one of the first round still there.
 """
 
 from __future__ import annotations
@@ -17,7 +22,11 @@ from vramest.accuracy.jobs import Question, Refusal
 
 @dataclass(frozen=True)
 class Prediction:
-    """Bytes. Of a pipeline, `reserved` and `device` are None; `at_rest` is what is allocated before the work begins."""
+    """Bytes. Of a pipeline, `reserved` and `device` are None; `at_rest` is what is allocated before the work begins.
+
+    `allocated` and `reserved` lie within their ranges: the least and the most that convolutions may take
+    (docs/scratch.md).
+    """
 
     phase: str
     allocated: int
@@ -26,6 +35,8 @@ class Prediction:
     reserved: int | None
     device: tuple[int, int] | None
     usable: int | None  # of the card, where the row names one
+    allocated_range: tuple[int, int]
+    reserved_range: tuple[int, int] | None
 
 
 def _ask(job: Mapping[str, object], question: Question) -> vramest.Report:
@@ -57,23 +68,61 @@ def _whole(report: vramest.Report, question: Question) -> Prediction | Refusal:
     peak = report.peak
     usable = _usable(report, question)
     device = (peak.device_low, peak.device_high)
-    return Prediction(peak.phase, peak.allocated, _at_rest(report), report.weights, peak.reserved, device, usable)
+    return Prediction(peak.phase, peak.allocated, _at_rest(report), report.weights, peak.reserved, device, usable,
+                      (peak.allocated_low, peak.allocated_high), (peak.reserved_low, peak.reserved_high))  # fmt: skip
+
+
+Peaks = tuple[int, int, int]  # allocated: the middle, the least, the most
+
+
+def _highest(report: vramest.Report, beside: int) -> Peaks:
+    """Allocated at its call's highest, its weights included, with so many bytes beside it."""
+    peak = report.peak
+    assert peak is not None
+    middle = max(phase.allocated_peak for phase in report.phases[1:])
+    return beside + middle, beside + peak.allocated_low, beside + peak.allocated_high
+
+
+def _kept(reports: list[vramest.Report], roles: list[str]) -> int:
+    """What the denoiser was handed is alive during the decode."""
+    return sum(report.inputs for report, role in zip(reports, roles, strict=True) if role == "denoise")
+
+
+def _of_calls(
+    calls: list[tuple[str, Peaks]], at_rest: int, reports: list[vramest.Report], question: Question
+) -> Prediction:
+    phase, (allocated, _, _) = max(calls, key=lambda call: call[1][0])
+    least, most = (max(peaks[end] for _, peaks in calls) for end in (1, 2))
+    weights = sum(report.weights for report in reports)
+    usable = _usable(reports[0], question)
+    return Prediction(phase, allocated, at_rest, weights, None, None, usable, (least, most), None)
 
 
 def _together(reports: list[vramest.Report], question: Question) -> Prediction:
     rest = [_at_rest(report) for report in reports]
     held = sum(rest)
     roles = [part.role for part in question.parts]
-    kept = sum(report.inputs for report, role in zip(reports, roles, strict=True) if role == "denoise")
-    peaks: list[tuple[int, str]] = [(held, "load")]
+    kept = _kept(reports, roles)
+    calls: list[tuple[str, Peaks]] = [("load", (held, held, held))]
     for role, report, own in zip(roles, reports, rest, strict=True):
         if role == "held" or question.loads_only:
             continue
-        highest = max(phase.allocated_peak for phase in report.phases[1:])
-        peaks.append((held - own + highest + (kept if role == "decode" else 0), role))
-    allocated, phase = max(peaks, key=lambda peak: peak[0])
-    weights = sum(report.weights for report in reports)
-    return Prediction(phase, allocated, held, weights, None, None, _usable(reports[0], question))
+        calls.append((role, _highest(report, held - own + (kept if role == "decode" else 0))))
+    return _of_calls(calls, held, reports, question)
+
+
+def _in_turn(reports: list[vramest.Report], question: Question, moves: tuple[int, ...]) -> Prediction:
+    rest = [_at_rest(report) for report in reports]
+    roles = [part.role for part in question.parts]
+    kept = _kept(reports, roles)
+    calls: list[tuple[str, Peaks]] = []
+    here: set[int] = set()
+    for part in moves:
+        here.discard(part - 1)
+        here.add(part)
+        others = sum(rest[other] for other in here if other != part)
+        calls.append((roles[part], _highest(reports[part], others + (kept if roles[part] == "decode" else 0))))
+    return _of_calls(calls, 0, reports, question)
 
 
 def predict(question: Question) -> Prediction | Refusal:
@@ -86,4 +135,6 @@ def predict(question: Question) -> Prediction | Refusal:
         reports.append(report)
     if len(reports) == 1:
         return _whole(reports[0], question)
+    if question.moves is not None:
+        return _in_turn(reports, question, question.moves)
     return _together(reports, question)

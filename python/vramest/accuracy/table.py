@@ -37,6 +37,14 @@ def _gib(size: float | None) -> str:
     return "" if size is None else f"{size:.3f}"
 
 
+def _range(point: Point) -> str:
+    """From the least to the most that convolutions may take; empty where both are the same."""
+    if point.within is None:
+        return ""
+    outside = "" if point.within else ", outside"
+    return f"{_gib(point.least)} to {_gib(point.most)}{outside}"
+
+
 def _linked(row: Row) -> str:
     name = f"`{_cell(row.id)}`".replace("``", "`")
     return f"[{name}]({row.url})" if re.fullmatch(r"https://[^\s()<>|\"]+", row.url) else name
@@ -94,6 +102,9 @@ def in_short(judged: Sequence[Judged], unjudged: Sequence[Unjudged]) -> str:
         if rest:
             out.append("What was allocated before the call, where a row gives it:\n")
             out.append(table(("at rest", *_HEAD), [["allocated", *_summary_cells(rest)]]))
+    inside = Counter(one.judgement.within for one in judged if isinstance(one.judgement, Point))
+    if inside[True] + inside[False] > 0:
+        out.append(f"Points whose prediction is a range: {inside[True]} within it, {inside[False]} outside.\n")
     bounds = [one.judgement for one in judged if isinstance(one.judgement, Bound)]
     unnamed = [one.judgement for one in judged if isinstance(one.judgement, Unnamed)]
     held = Counter(bound.holds for bound in bounds)
@@ -109,10 +120,10 @@ def _point_rows(judged: Sequence[Judged]) -> str:
         rest = one.at_rest
         at_rest = [_gib(rest.measured), _gib(rest.predicted), percent(rest.miss)] if rest is not None else ["", "", ""]
         return [_linked(one.row), _cell(one.row.model), _settings(one.row), _cell(one.row.gpu or "not stated"),
-                point.counter, _gib(point.measured), _gib(point.predicted), percent(point.miss), one.prediction.phase,
-                *at_rest]  # fmt: skip
+                point.counter, _gib(point.measured), _gib(point.predicted), percent(point.miss), _range(point),
+                one.prediction.phase, *at_rest]  # fmt: skip
 
-    head = ("row", "model", "settings", "card", "counter", "measured", "predicted", "miss", "peak in",
+    head = ("row", "model", "settings", "card", "counter", "measured", "predicted", "miss", "range", "peak in",
             "at rest", "predicted", "miss")  # fmt: skip
     return table(head, (cells(one, one.judgement) for one in judged if isinstance(one.judgement, Point)))
 
@@ -213,7 +224,11 @@ trainer's own figure that its source does not name. The rows of one series share
 each series and gives all series the same weight.
 
 A pipeline's rows are asked about model by model, since a job file holds one: at each call the others' weights as
-torch's blocks hold them, and what the call takes at its highest. Such a sum exists for allocated memory alone.
+torch's blocks hold them, and what the call takes at its highest. Such a sum exists for allocated memory alone. With
+model offload the others are those that are still on the card at that call.
+
+What convolutions take beside their tensors is a [range](scratch.md): "predicted" is its middle, "range" the sums with its
+ends.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,10 @@ class Words:
         self._pipelines = _data("pipelines.json")
         self.explanations: dict[str, str] = _data("explanations.json")
         self._models = {name.lower(): model for model in vramest.models() for name in (model.id, *model.aliases)}
-        self._cards = {name.lower(): card.id for card in vramest.gpus() for name in (card.id, *card.aliases)}
+        cards = vramest.gpus()
+        drivers = Counter(card.name.lower() for card in cards)  # cards that differ in memory alone share one
+        self._cards = {card.name.lower(): card.id for card in cards if drivers[card.name.lower()] == 1}
+        self._cards |= {name.lower(): card.id for card in cards for name in (card.id, *card.aliases)}
 
     def model(self, word: str) -> str | None:
         """The id of a denoiser."""
@@ -64,6 +68,27 @@ class Words:
         """What `quantize:` of a job takes, or "none"."""
         found: str | None = self._words["quantize"].get(word)
         return found
+
+    def offload(self, word: str | None) -> str | None:
+        """`model`: whole models move to the card as they are called."""
+        found: str | None = self._words["offload"].get(word)
+        return found
+
+    def dropped(self, te_quantize: str | None) -> tuple[str, ...]:
+        """Text encoders that a pipeline was made without."""
+        return tuple(self._words["te_dropped"].get(te_quantize, ()))
+
+    def versions(self, trainer_version: str | None) -> dict[str, str]:
+        """torch's and cuDNN's, as settings of a job: "torch 2.13.0+cu130, cuDNN 92000"."""
+        said = trainer_version or ""
+        out: dict[str, str] = {}
+        if found := re.search(r"\btorch (2\.\d+)", said):
+            out["environment.torch"] = found[1]
+        if found := re.search(r"\bcuDNN (\d{4,6})\b", said):
+            number = int(found[1])
+            step = 1000 if number < 10000 else 10000  # 8902 is 8.9.2, 91002 is 9.10.2
+            out["environment.cudnn"] = f"{number // step}.{number % step // 100}.{number % 100}"
+        return out
 
     def script(self, trainer: str) -> Script | None:
         """How to ask about the rows of a trainer."""

@@ -205,7 +205,7 @@ TEST_CASE("a snapshot takes the highest moment apart, to the byte") {
     CHECK(snapshot.tensors == std::vector<TagBytes>{{"transformer", Category::weights, 3 * MiB / 2 + 1024},
                                                     {"transformer", Category::activations, 512},
                                                     {"adapter", Category::gradients, 33 * MiB}});
-    CHECK(snapshot.scratch == std::vector<TagBytes>{{"cublas", Category::workspace, 8519680}});
+    CHECK(snapshot.scratch == std::vector<ScratchBytes>{{"cublas", 8519680, 8519680, 8519680}});
     CHECK(snapshot.workspace == 8519680);
     CHECK(snapshot.rounding == 1 * MiB);
     CHECK(snapshot.allocated == 34 * MiB + 3 * MiB / 2 + 1024 + 512 + 8519680);

@@ -8,6 +8,7 @@
 
 #include "vram/base/bytes.hpp"
 #include "vram/device/allocator.hpp"
+#include "vram/device/scratch.hpp"
 #include "vram/shadow/trace.hpp"
 
 namespace vram::device {
@@ -75,17 +76,21 @@ enum class Between : std::uint8_t { keep, give_back };
 /// The same and torch's caching allocator, about 30 ns an event. `capacity` bounds the reserved bytes; running out is a
 /// value (Usage::failure). To learn the need, replay without a limit; to learn whether giving cached memory back makes
 /// it fit, replay with the card's.
+///
+/// A convolution takes its scratch when its output exists and gives it back before the call ends, as torch takes
+/// cuDNN's workspace from the allocator (aten/src/ATen/native/cudnn/Conv_v8.cpp); how much, `scratch` says.
 [[nodiscard]] Usage replay(const shadow::Trace& trace, const AllocatorConfig& config, Capacity capacity = unlimited,
-                           Between between = Between::keep);
+                           Between between = Between::keep, const Scratch& scratch = {});
 
 /// A slot that is alive after an event.
 struct LiveSlot {
     shadow::Slot slot = 0;
-    std::uint16_t tag = 0;  // of Trace::tags, as of then
-    std::uint8_t op = 0;    // who asked (shadow::Op)
-    bool scratch = false;   // EventKind::scratch
-    Bytes bytes = 0;        // as requested
-    std::int64_t born = 0;  // index of its event
+    std::uint16_t tag = 0;          // of Trace::tags, as of then
+    std::uint8_t op = 0;            // who asked (shadow::Op)
+    bool scratch = false;           // EventKind::scratch and convolution
+    Bytes bytes = 0;                // as requested; 0 of a convolution
+    std::int64_t born = 0;          // index of its event
+    std::int64_t convolution = -1;  // its index in Trace::convolutions; -1: it is none
     bool operator==(const LiveSlot&) const = default;
 };
 
@@ -100,13 +105,20 @@ struct TagBytes {
     bool operator==(const TagBytes&) const = default;
 };
 
+/// Scratch of one component: as replayed, and the ends of its range.
+struct ScratchBytes {
+    std::string component;
+    Bytes bytes = 0, low = 0, high = 0;
+    bool operator==(const ScratchBytes&) const = default;
+};
+
 /// A moment of a replay, taken apart. allocated = Σ tensors + workspace + rounding; reserved = allocated + unallocated.
 struct Snapshot {
     std::int64_t event = 0;
     Bytes allocated = 0, reserved = 0;
-    std::vector<TagBytes> tensors;  // in the order of Trace::tags; none is 0
-    std::vector<TagBytes> scratch;  // what `workspace` adds up, by the component that asked
-    Bytes workspace = 0;            // Σ scratch: cuBLAS workspaces, counted scratch of kernels
+    std::vector<TagBytes> tensors;      // in the order of Trace::tags; none is 0
+    std::vector<ScratchBytes> scratch;  // what `workspace` adds up, by the component that asked
+    Bytes workspace = 0;                // Σ scratch: cuBLAS workspaces, counted scratch of kernels
     Bytes rounding = 0;     // unsplit remainders and roundup_power2_divisions; under cudaMallocAsync <= 0, since
                             // that backend counts exact bytes
     Bytes unallocated = 0;  // the phase's reserved peak − allocated
@@ -115,6 +127,7 @@ struct Snapshot {
 
 /// The moment of the highest `allocated` of a phase of `replay(trace, …)`; `phase` is one of its phases and reached
 /// before any failure.
-[[nodiscard]] Snapshot snapshot_at_peak(const shadow::Trace& trace, const PhaseUsage& phase);
+[[nodiscard]] Snapshot snapshot_at_peak(const shadow::Trace& trace, const PhaseUsage& phase,
+                                        const Scratch& scratch = {});
 
 }  // namespace vram::device

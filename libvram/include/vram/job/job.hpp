@@ -158,6 +158,7 @@ struct Pipeline {
 
 struct Environment {
     std::int32_t torch_major = 2, torch_minor = 13;
+    std::int32_t cudnn = 0;  // as torch.backends.cudnn.version() says it, 91002; 0: the one that torch's wheel asks for
     std::string alloc_conf;  // as PYTORCH_CUDA_ALLOC_CONF
     enum class Os : std::uint8_t { linux_, windows, wsl } os = Os::linux_;
     Bytes other_processes = 0;

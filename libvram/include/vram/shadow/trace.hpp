@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "vram/base/bytes.hpp"
+#include "vram/base/dtype.hpp"
 
 namespace vram::shadow {
 
@@ -41,9 +44,11 @@ enum class EventKind : std::uint8_t {
     alloc,    // a tensor's storage: slot, bytes as requested (> 0), tag
     scratch,  // what a kernel or a library takes from the allocator beside its tensors: slot, bytes, tag; freed like a
               // storage
-    free,     // slot
-    retag,    // slot, tag: an activation becomes a gradient, a block's input a checkpoint
-    mark      // slot is an index into Trace::marks
+    convolution,  // the same of a convolution, whose size the card and its libraries decide: slot, tag; `bytes` is an
+                  // index into Trace::convolutions (vram/device/scratch.hpp)
+    free,         // slot
+    retag,        // slot, tag: an activation becomes a gradient, a block's input a checkpoint
+    mark          // slot is an index into Trace::marks
 };
 
 /// 16 bytes. Between two allocations the order of frees carries no meaning.
@@ -54,6 +59,31 @@ struct Event {
     EventKind kind = EventKind::alloc;
     std::uint8_t op = 0;  // who asked (shadow::Op), for `explain` and for comparison with PyTorch
     bool operator==(const Event&) const = default;
+};
+
+/// A call of a convolution, as far as the scratch of its kernel depends on it. Sizes are those of the tensors that the
+/// kernel sees: what a model pads by hand is in `input`.
+struct Convolution {
+    /// `weight_gradient` is the call that makes the weight's gradient; of `data_gradient`, which makes the input's,
+    /// `input` is the gradient that comes in and `output` the one that goes out.
+    enum class Pass : std::uint8_t { forward, data_gradient, weight_gradient };
+    Pass pass = Pass::forward;
+    Dtype dtype = Dtype::bf16;
+    bool channels_last = false;  // the memory format that cudnn_conv_suggest_memory_format gives
+    std::int32_t spatial = 2;    // dimensions of space and time: 1, 2, 3
+    std::int64_t batch = 1, groups = 1;
+    std::int64_t channels_in = 0, channels_out = 0;                                // of `input` and `output`
+    std::array<std::int64_t, 3> input{1, 1, 1}, output{1, 1, 1}, kernel{1, 1, 1};  // the last are width
+
+    [[nodiscard]] Bytes input_bytes() const;  ///< at most 2^60, as the others
+    [[nodiscard]] Bytes output_bytes() const;
+    [[nodiscard]] Bytes filter_bytes() const;
+    /// The buffer into which im2col and vol2col write one sample of one group: C_in · kernel · places of the output. Of
+    /// the backward's calls it is that of their forward.
+    [[nodiscard]] Bytes column_bytes() const;
+    [[nodiscard]] std::int64_t largest_sample() const;  ///< elements of one sample's input or output
+    [[nodiscard]] bool pointwise() const { return kernel == std::array<std::int64_t, 3>{1, 1, 1}; }
+    auto operator<=>(const Convolution&) const = default;
 };
 
 enum class MarkKind : std::uint8_t { phase_begin, phase_end, stage_begin, stage_end, empty_cache };
@@ -79,10 +109,12 @@ struct Trace {
     std::vector<Event> events;
     std::vector<Tag> tags;
     std::vector<Mark> marks;
-    Slot slots = 0;                  // slots used so far: 0 … slots-1
-    std::vector<Stretch> stretches;  // in order, apart from each other; says nothing that the events do not
+    Slot slots = 0;                         // slots used so far: 0 … slots-1
+    std::vector<Convolution> convolutions;  // apart from each other, in the order of their first call
+    std::vector<Stretch> stretches;         // in order, apart from each other; says nothing that the events do not
     bool operator==(const Trace& other) const {
-        return events == other.events && tags == other.tags && marks == other.marks && slots == other.slots;
+        return events == other.events && tags == other.tags && marks == other.marks && slots == other.slots &&
+               convolutions == other.convolutions;
     }
 };
 

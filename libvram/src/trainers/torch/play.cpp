@@ -46,7 +46,10 @@ Request request_of(const job::Job& job, const job::Batch& batch) {
 nn::Rules rules_of(const job::Job& job, const profile::ModelProfile& profile) {
     nn::Rules rules;
     rules.dtype = job.dtype;
-    rules.keep_in_fp32 = profile.keep_in_fp32;
+    // transformers keeps the list in fp32 where fp16 is asked for (modeling_utils.py, _get_dtype_plan), diffusers
+    // always.
+    if (profile.kind != profile::ModelKind::text_encoder || job.dtype == Dtype::f16)
+        rules.keep_in_fp32 = profile.keep_in_fp32;
     const auto* training = std::get_if<job::Training>(&job.work);
     if (training == nullptr) return rules;
     if (const auto* lora = std::get_if<job::Lora>(&training->method)) {

@@ -140,6 +140,16 @@ TEST_CASE("a component is called") {
     CHECK(text.text_tokens == 256);
 }
 
+TEST_CASE("versions of cuDNN are counted as it counts itself") {
+    for (const auto& [written, version] :
+         {std::pair{"9.10.2", 91002}, {"9.10.2.21", 91002}, {"'9.10'", 91000}, {"8.9.2", 8902}}) {
+        CAPTURE(written);
+        CHECK(job_of("environment: {cudnn: " + std::string(written) + "}\n").environment.cudnn == version);
+    }
+    CHECK(job_of("").environment.cudnn == 0);
+    CHECK(job_of("environment: {cudnn: 9.10.2}\n").resolved.at("environment.cudnn") == "9.10.2");
+}
+
 TEST_CASE("versions of torch are taken as they are written") {
     for (const auto& [written, minor] :
          {std::pair{"2.1", 1}, {"2.10", 10}, {"'2.10'", 10}, {"2.13.1", 13}, {"2.9.0+cu130", 9}}) {
