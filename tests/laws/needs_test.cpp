@@ -60,7 +60,8 @@ TEST_CASE("a trace is sound: each slot is born once, freed at most once, stages 
         const laws::Played played = laws::play(laws::job_of(profile, kind, true));
         std::vector<int> births(static_cast<std::size_t>(played.trace.slots)), deaths(births);
         for (const shadow::Event& event : played.trace.events) {
-            if (event.kind == shadow::EventKind::alloc || event.kind == shadow::EventKind::scratch)
+            if (event.kind == shadow::EventKind::alloc || event.kind == shadow::EventKind::scratch ||
+                event.kind == shadow::EventKind::convolution)
                 ++births[static_cast<std::size_t>(event.slot)];
             if (event.kind != shadow::EventKind::free) continue;
             ++deaths[static_cast<std::size_t>(event.slot)];

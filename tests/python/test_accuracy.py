@@ -518,3 +518,13 @@ def test_versions_that_a_row_states_are_asked_about() -> None:
 def test_a_card_goes_by_the_name_that_torch_gives_it() -> None:
     assert words().card("NVIDIA GeForce RTX 4090") == "rtx-4090"
     assert words().card("nobody's card") is None
+
+
+def test_a_script_that_loads_in_bf16_keeps_nothing_in_fp32() -> None:
+    """T5's wo stays in fp32 where it is loaded in fp16: 2 bytes more a value."""
+    fields = SAMPLE | {"model": "cogvideox-2b", "dtype": "fp16", "resolution": [720, 480], "frames": 49}
+    loaded, converted = (predict(question) for question in (
+        question_of(row_of(fields), words()), question_of(row_of(fields | {"series": "diffusers-torchao"}), words()))
+        if isinstance(question, Question))  # fmt: skip
+    assert not isinstance(loaded, Refusal) and not isinstance(converted, Refusal)
+    assert loaded.weights - converted.weights == 24 * 10240 * 4096 * 2

@@ -86,7 +86,9 @@ def _materialise(model: torch.nn.Module, case: dict, recorder: Recorder) -> None
     """
     dtype = DTYPES[case["weights"]]
     adapter_dtype = DTYPES[case.get("lora_dtype", case["weights"])]
-    keep = getattr(type(model), "_keep_in_fp32_modules", None) if "model" in case else None
+    # transformers' classes, which are the text encoders, go by the list in fp16 alone.
+    listens = "model" in case or case["weights"] == "fp16"
+    keep = getattr(type(model), "_keep_in_fp32_modules", None) if listens else None
     trains = case.get("train")
     made = {}
 

@@ -210,6 +210,12 @@ def _component(role: str, name: str, op: str, dtype: str, batch: int, data: Mapp
     return Part(role, job)
 
 
+def _of_same_size(dtype: str) -> str:
+    """Of a text encoder that was converted after loading: what transformers keeps in fp32 where it loads in fp16 (T5's
+    wo) is not kept then. A job says only what is loaded."""
+    return "bf16" if dtype == "fp16" else dtype
+
+
 def _pipeline_of(model: str, words: Words) -> Pipeline:
     pipeline = words.pipeline(model)
     if pipeline is None or pipeline.guidance is None:
@@ -252,8 +258,9 @@ def _loop(row: Row, words: Words, script: Script, model: str) -> Question:
         pipeline = _pipeline_of(model, words)
         size: dict[str, Any] = {key: value for key, value in data.items() if key != "text_tokens"}
         te_scheme = _scheme(row.te_quantize or "none", words, "te quantize")
+        held = _of_same_size(dtype) if script.converts else dtype
         for name, padded in pipeline.text_encoders if encoders else ():
-            parts.append(_component("held", name, "forward", dtype, 1, {"text_tokens": padded}, te_scheme))
+            parts.append(_component("held", name, "forward", held, 1, {"text_tokens": padded}, te_scheme))
         if vae:
             parts.append(_component("held", pipeline.vae, "encode", dtype, 1, size, "none"))
     gpu, capacity, remarks = _card(row, words)
@@ -293,7 +300,8 @@ def _sampling(row: Row, words: Words, model: str) -> Question:
     if scheme != "none":
         denoiser["quantize"] = scheme
     denoiser["data"] = data | ({"text_tokens": tokens} if tokens is not None else {})
-    parts = [_component("text", name, "forward", dtype, batch, {"text_tokens": padded}, te_scheme)
+    loaded = _of_same_size(dtype) if words.converts(row.series) else dtype
+    parts = [_component("text", name, "forward", loaded, batch, {"text_tokens": padded}, te_scheme)
              for name, padded in pipeline.text_encoders if name not in dropped]  # fmt: skip
     encoders = tuple(range(len(parts)))
     parts.append(Part("denoise", denoiser))

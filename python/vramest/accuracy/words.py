@@ -22,11 +22,15 @@ def _data(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Script:
-    """How a trainer of the reports is asked about: `plays` is ai-toolkit, loop, pipeline or vae."""
+    """How a trainer of the reports is asked about: `plays` is ai-toolkit, loop, pipeline or vae.
+
+    `converts`: text encoders come into the row's dtype after they were loaded, and so keep nothing in fp32.
+    """
 
     plays: str
     autocast: bool
     fp32_adapter_with: tuple[str, ...]
+    converts: bool
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ class Words:
         """Text encoders that a pipeline was made without."""
         return tuple(self._words["te_dropped"].get(te_quantize, ()))
 
+    def converts(self, series: str) -> bool:
+        """Whether a series' script loads in another dtype than the row's, and converts."""
+        return bool(self._words["series"].get(series, {}).get("converts", False))
+
     def versions(self, trainer_version: str | None) -> dict[str, str]:
         """torch's and cuDNN's, as settings of a job: "torch 2.13.0+cu130, cuDNN 92000"."""
         said = trainer_version or ""
@@ -95,7 +103,8 @@ class Words:
         found = self._words["trainers"].get(trainer)
         if found is None:
             return None
-        return Script(found["as"], found.get("autocast", False), tuple(found.get("fp32_adapter_with", ())))
+        fp32_adapter_with = tuple(found.get("fp32_adapter_with", ()))
+        return Script(found["as"], found.get("autocast", False), fp32_adapter_with, found.get("converts", False))
 
     def arch(self, model: str) -> str | None:
         """ai-toolkit's `arch` of a model's id."""
