@@ -52,9 +52,9 @@ struct Peak {
     std::string phase, stage;
     Counter decides = Counter::reserved;
     Bytes tensors = 0, allocated = 0, reserved = 0;
+    Bytes device = 0, device_low = 0, device_high = 0;
     // By the least and the most that kernels of convolutions may take; `allocated` and `reserved` are in between.
     Bytes allocated_low = 0, allocated_high = 0, reserved_low = 0, reserved_high = 0;
-    Bytes device = 0, device_low = 0, device_high = 0;
     bool operator==(const Peak&) const = default;
 };
 
