@@ -432,10 +432,12 @@ def play_convolutions(case: Case) -> None:
     import torch
 
     shapes = distinct_convolutions(case.dry)
+    if case.dry:  # one of each kind of call is enough
+        shapes = dict(list(shapes.items())[::15])
     # The workspace of cuBLAS stays where a column buffer is multiplied: it must be there before.
     square = torch.zeros(64, 64, device=case.device)
     square = square @ square
-    for mode in MODES[:3] if case.dry else MODES:
+    for mode in (*MODES[:5], MODES[-1]) if case.dry else MODES:
         torch.backends.cudnn.allow_tf32 = mode.tf32
         torch.backends.cudnn.benchmark = mode.benchmark
         for conv, where in shapes.items():
