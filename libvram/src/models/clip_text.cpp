@@ -1,6 +1,7 @@
 // Mirrors CLIPTextModel (transformers 5.24.0, models/clip/modeling_clip.py): CLIP-L, OpenCLIP H and bigG.
 #include <deque>
 
+#include "models/clip_layer.hpp"
 #include "models/families.hpp"
 #include "models/masking.hpp"
 
@@ -8,86 +9,15 @@ namespace vram::models::clip_text {
 namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
-using nn::Block;
+using clip::CLIPEncoderLayer;
 using nn::LayerNorm;
 using nn::Linear;
-
-struct Sizes {
-    std::int64_t hidden, intermediate, heads;
-    bool quick_gelu;
-};
-
-/// args: hidden_states [B, T, D], mask or undefined → hidden_states
-class CLIPEncoderLayer : public Block {
-  public:
-    CLIPEncoderLayer(const Builder& parent, const Sizes& sizes) : CLIPEncoderLayer(parent.block(*this), sizes) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor hidden_states = args[0];
-        Tensor residual = hidden_states;
-        hidden_states = layer_norm1(hidden_states);
-        hidden_states = self_attn(hidden_states, args[1]);
-        hidden_states = add(residual, hidden_states);
-        residual = hidden_states;
-        hidden_states = layer_norm2(hidden_states);
-        hidden_states = mlp(hidden_states);
-        hidden_states = add(residual, hidden_states);
-        return {hidden_states};
-    }
-
-  private:
-    CLIPEncoderLayer(const BlockBuilder& builder, const Sizes& sizes)
-        : sizes_(sizes),
-          k_proj(builder["self_attn"].linear("k_proj", sizes.hidden, sizes.hidden)),
-          v_proj(builder["self_attn"].linear("v_proj", sizes.hidden, sizes.hidden)),
-          q_proj(builder["self_attn"].linear("q_proj", sizes.hidden, sizes.hidden)),
-          out_proj(builder["self_attn"].linear("out_proj", sizes.hidden, sizes.hidden)),
-          layer_norm1(builder.layer_norm("layer_norm1", sizes.hidden)),
-          fc1(builder["mlp"].linear("fc1", sizes.hidden, sizes.intermediate)),
-          fc2(builder["mlp"].linear("fc2", sizes.intermediate, sizes.hidden)),
-          layer_norm2(builder.layer_norm("layer_norm2", sizes.hidden)) {
-        builder.finish(*this, "CLIPEncoderLayer", {sizes.heads, sizes.quick_gelu});
-    }
-
-    [[nodiscard]] Tensor self_attn(Tensor argument, const Tensor& mask) const {
-        const Tensor hidden_states = std::move(argument);
-        const Dims shape{hidden_states.size(0), hidden_states.size(1), sizes_.heads, -1};
-        Tensor queries = q_proj(hidden_states);
-        Tensor keys = k_proj(hidden_states);
-        Tensor values = v_proj(hidden_states);
-        queries = transpose(view(queries, shape), 1, 2);
-        keys = transpose(view(keys, shape), 1, 2);
-        values = transpose(view(values, shape), 1, 2);
-        Tensor attn_output = scaled_dot_product_attention(queries, keys, values, mask, !mask.defined());
-        attn_output = contiguous(transpose(attn_output, 1, 2));
-        attn_output = reshape(attn_output, {hidden_states.size(0), hidden_states.size(1), -1});
-        attn_output = out_proj(attn_output);
-        return attn_output;
-    }
-
-    [[nodiscard]] Tensor mlp(Tensor argument) const {
-        const Tensor held = std::move(argument);
-        Tensor hidden_states = fc1(held);
-        hidden_states = sizes_.quick_gelu ? quick_gelu(hidden_states) : gelu(hidden_states);
-        hidden_states = fc2(hidden_states);
-        return hidden_states;
-    }
-
-    // input * sigmoid(1.702 * input)
-    static Tensor quick_gelu(const Tensor& input) { return mul(input, sigmoid(mul_scalar(input))); }
-
-    Sizes sizes_;
-    Linear k_proj, v_proj, q_proj, out_proj;
-    LayerNorm layer_norm1;
-    Linear fc1, fc2;
-    LayerNorm layer_norm2;
-};
 
 class CLIPTextModel : public Model {
   public:
     CLIPTextModel(const Builder& builder, const profile::Config& config)
         : sizes_{config.integer("hidden_size"), config.integer("intermediate_size"),
-                 config.integer("num_attention_heads"), config.text("hidden_act") == "quick_gelu"},
+                 config.integer("num_attention_heads"), config.text("hidden_act") == "quick_gelu", true},
           projection_dim_(config.integer("projection_dim", 0)),
           eos_is_argmax_(config.integer("eos_token_id") == 2) {
         const std::int64_t positions = config.integer("max_position_embeddings");
@@ -156,7 +86,7 @@ class CLIPTextModel : public Model {
         return run.empty({batch, last_hidden_state.size(2)}, last_hidden_state.dtype(), Op::index);
     }
 
-    Sizes sizes_;
+    clip::Sizes sizes_;
     std::int64_t projection_dim_;
     bool eos_is_argmax_;
     nn::Embedding token_embedding, position_embedding;

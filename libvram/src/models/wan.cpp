@@ -1,5 +1,5 @@
 // Mirrors WanTransformer3DModel (diffusers 0.42.1, models/transformers/transformer_wan.py): Wan 2.1 T2V and I2V,
-// Wan 2.2 A14B (one expert) and TI2V 5B with one timestep a sample.
+// Wan 2.2 A14B (one expert) and TI2V 5B, with one timestep a sample or one a token.
 #include <array>
 #include <deque>
 
@@ -23,6 +23,14 @@ struct Sizes {
     bool cross_attn_norm;
     std::int64_t added_kv_proj_dim;  // 0: no image context
 };
+
+/// (scale_shift_table + temb).chunk(parts): each [B, 1, D], or [B, S, D] of a temb that each token has for itself.
+Tensors modulated(Tensor scale_shift_table, Tensor temb, std::int64_t parts) {
+    if (temb.rank() == 3) return chunk(add(std::move(scale_shift_table), std::move(temb)), parts, 1);
+    Tensors out = chunk(add(unsqueeze(std::move(scale_shift_table), 0), std::move(temb)), parts, 2);
+    for (Tensor& part : out) part = squeeze(std::move(part), 2);
+    return out;
+}
 
 class WanAttention {
   public:
@@ -115,7 +123,8 @@ class WanAttention {
     RmsNorm norm_added_k;
 };
 
-/// args: hidden_states, encoder_hidden_states, temb [B, 6, D], cos, sin → hidden_states
+/// args: hidden_states, encoder_hidden_states, temb [B, 6, D] or, a timestep a token, [B, S, 6, D], cos, sin →
+/// hidden_states
 class WanTransformerBlock : public Block {
   public:
     WanTransformerBlock(const Builder& parent, const Sizes& sizes) : WanTransformerBlock(parent.block(*this), sizes) {}
@@ -124,7 +133,7 @@ class WanTransformerBlock : public Block {
         Tensor hidden_states = args[0];
         const Tensor &encoder_hidden_states = args[1], &temb = args[2];
         // shift_msa, scale_msa, gate_msa, c_shift_msa, c_scale_msa, c_gate_msa
-        const Tensors modulation = chunk(add(scale_shift_table.value, to_float(temb)), 6, 1);
+        const Tensors modulation = modulated(scale_shift_table.value, to_float(temb), 6);
 
         // 1. Self-attention
         Tensor norm_hidden_states = scale_and_shift(norm1, hidden_states, modulation[1], modulation[0]);
@@ -226,7 +235,7 @@ class WanTransformer3DModel : public Model {
 
         Tensor encoder_hidden_states, timestep_proj, encoder_hidden_states_image;
         const Tensor temb = condition_embedder(args, timestep_proj, encoder_hidden_states, encoder_hidden_states_image);
-        timestep_proj = unflatten(timestep_proj, 1, {6, -1});  // [B, 6, D]
+        timestep_proj = unflatten(timestep_proj, timestep_proj.rank() - 1, {6, -1});  // [B, 6, D] or [B, S, 6, D]
         if (encoder_hidden_states_image.defined())
             encoder_hidden_states = cat({encoder_hidden_states_image, encoder_hidden_states}, 1);
 
@@ -234,7 +243,8 @@ class WanTransformer3DModel : public Model {
         for (const WanTransformerBlock& block : blocks)
             hidden_states = call(block, {hidden_states, encoder_hidden_states, timestep_proj, freqs_cos, freqs_sin})[0];
 
-        const Tensors modulation = chunk(add(scale_shift_table->value, unsqueeze(temb, 1)), 2, 1);  // shift, scale
+        // shift, scale
+        const Tensors modulation = modulated(scale_shift_table->value, unsqueeze(temb, temb.rank() - 1), 2);
         {
             Tensor out = norm_out(to_float(hidden_states));
             Tensor factor = add_scalar(modulation[1]);
@@ -308,7 +318,10 @@ class WanTransformer3DModel : public Model {
     // WanTimeTextImageEmbedding: returns temb and fills the other three.
     [[nodiscard]] Tensor condition_embedder(const Tensors& args, Tensor& timestep_proj, Tensor& encoder_hidden_states,
                                             Tensor& encoder_hidden_states_image) const {
-        Tensor timestep = timestep_embedding(args[1], freq_dim_, true);
+        const bool each_token = args[1].rank() == 2;  // [B, S]; else [B]
+        Tensor timestep = each_token ? flatten(args[1], 0, 1) : args[1];
+        timestep = timestep_embedding(timestep, freq_dim_, true);
+        if (each_token) timestep = unflatten(timestep, 0, {args[1].size(0), args[1].size(1)});
         timestep = to(timestep, time_embedder.dtype());
         Tensor temb = time_embedder(timestep);
         temb = to(std::move(temb), args[2].dtype());

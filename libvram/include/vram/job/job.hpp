@@ -21,6 +21,7 @@ using PictureSize = std::array<std::int64_t, 2>;  // width, height
 struct Batch {
     std::int64_t width = 0, height = 0, frames = 1, count = 1;
     std::vector<PictureSize> references{};  // control images of an item, as the trainer hands them on
+    bool first_frame = false;               // videos that are continued from their first frame
     bool operator==(const Batch&) const = default;
 };
 
@@ -78,8 +79,8 @@ struct Objective {
     /// A second prompt, whose prediction the adapter is to leave as it was: predicted once without adapter and
     /// gradients, and once more with both.
     enum class Preservation : std::uint8_t { none, class_prompt, blank_prompt } preservation = Preservation::none;
-    bool prior_target = false;      // the prediction without the adapter is the target
-    bool prior_divergence = false;  // it is what to get away from
+    bool prior_target = false;              // the prediction without the adapter is the target
+    bool prior_divergence = false;          // it is what to get away from
     bool classifier_free_guidance = false;  // the blank prompt beside the caption, in one call of twice the size
     bool guidance_loss = false;             // the blank prompt once more, without gradients
     bool masks = false;                     // a picture of each item weighs the loss
@@ -101,6 +102,7 @@ struct Training {
     std::int64_t gradient_accumulation = 1;
     Autocast autocast;
     bool ema = false;
+    std::int64_t switch_boundary_every = 1;  // batches that a model of several stages trains one before the next
     Objective objective;
     Validation validation;
     std::vector<Batch> batches;  // what the dataset yields; never empty. The heaviest comes wherever it comes
@@ -142,7 +144,8 @@ struct Sampling {
 
 /// Where the parts of a pipeline are during a trainer's run, beside the denoiser.
 struct Pipeline {
-    std::string vae;  // profile ids; empty: none
+    std::string architecture;  // the trainer's own name for it, where models of one shape run in several ways
+    std::string vae;           // profile ids; empty: none
     std::vector<std::string> text_encoders;
     Dtype vae_dtype = Dtype::bf16, text_encoder_dtype = Dtype::bf16;
     Quantization text_encoder_quantization = Quantization::none;

@@ -45,7 +45,8 @@ struct TrainConfig {
     bool gradient_checkpointing = true;
     job::Optimizer optimizer = job::AdamW{};
     bool ema = false;
-    job::Objective objective;  // but for what datasets say: masks, prior_reg
+    std::int64_t switch_boundary_every = 1;  // of models of several stages
+    job::Objective objective;                // but for what datasets say: masks, prior_reg
     std::vector<ValidationItem> validation;
     bool unload_text_encoder = false, cache_text_embeddings = false;
     bool disable_sampling = false, skip_first_sample = false;
@@ -80,7 +81,9 @@ struct DatasetConfig {
     bool cache_latents = false;  // in memory or on disk
     bool loads_pixels = false;   // the pixels come along beside cached latents
     std::int64_t num_frames = 1;
-    std::int64_t controls = 0;  // control images of an item
+    bool auto_frame_count = false;  // each clip is of its own length
+    bool do_i2v = false;            // videos are continued from their first frame
+    std::int64_t controls = 0;      // control images of an item
     bool masks = false, prior_reg = false;
     bool operator==(const DatasetConfig&) const = default;
 };

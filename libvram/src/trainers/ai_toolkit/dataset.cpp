@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -21,17 +22,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_image(const fs::path& path) {
-    constexpr std::array<std::string_view, 4> extensions{".jpg", ".jpeg", ".png", ".webp"};
+bool is_one_of(const fs::path& path, std::span<const std::string_view> extensions) {
     const std::string extension = lower(path.extension().string());
     return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
 }
+bool is_image(const fs::path& path) {
+    constexpr std::array<std::string_view, 4> extensions{".jpg", ".jpeg", ".png", ".webp"};
+    return is_one_of(path, extensions);
+}
+bool is_clip(const fs::path& path) {
+    constexpr std::array<std::string_view, 8> extensions{".mp4", ".avi", ".mov", ".webm",
+                                                         ".mkv", ".wmv", ".m4v", ".flv"};
+    return is_one_of(path, extensions);
+}
+/// A dataset that looks for videos, too; its images are videos of one frame.
+bool is_video(const DatasetConfig& dataset) { return dataset.num_frames > 1 || dataset.auto_frame_count; }
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
 /// What a folder holds. `files` are sorted; `cut` tells that there are more than are looked at.
 struct Listing {
-    std::vector<fs::path> files;
+    std::vector<fs::path> files;  // images
+    std::int64_t clips = 0;
     bool cut = false;
 };
 Listing list(const fs::path& folder) {
@@ -40,7 +52,8 @@ Listing list(const fs::path& folder) {
     fs::recursive_directory_iterator walk(folder, fs::directory_options::skip_permission_denied, error);
     std::int64_t entries = 0;
     for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
-        if (++entries > 10 * most_files || static_cast<std::int64_t>(out.files.size()) >= most_files) {
+        const auto found = static_cast<std::int64_t>(out.files.size()) + out.clips;
+        if (++entries > 10 * most_files || found >= most_files) {
             out.cut = true;
             break;
         }
@@ -48,8 +61,9 @@ Listing list(const fs::path& folder) {
         const fs::path& path = walk->path();
         if (walk->is_directory(unseen)) {
             if (is_hidden(path)) walk.disable_recursion_pending();
-        } else if (!is_hidden(path) && is_image(path) && path.parent_path().filename() != "_controls") {
-            out.files.push_back(path);
+        } else if (!is_hidden(path) && path.parent_path().filename() != "_controls") {
+            if (is_image(path)) out.files.push_back(path);
+            if (is_clip(path)) ++out.clips;
         }
     }
     std::sort(out.files.begin(), out.files.end());
@@ -68,11 +82,23 @@ class Measure {
                 guess(dataset);
                 continue;
             }
-            const std::vector<Size>& images = sizes(dataset);
-            if (dataset.square_crop && !images.empty())
-                add(dataset, square(dataset));
+            const Folder& folder = measured(dataset);
+            const bool has_clips = folder.clips > 0 && is_video(dataset);
+            DatasetConfig of_images = dataset;
+            of_images.num_frames = 1;
+            if (has_clips) guess(dataset);
+            if (folder.images.empty() && !has_clips)
+                complaints_.push_back({Severity::error,
+                                       Problem::no_data,
+                                       dataset.folder_at.place,
+                                       dataset.folder_at.key,
+                                       dataset.folder,
+                                       {},
+                                       dataset.folder + " holds no readable image"});
+            if (dataset.square_crop && !folder.images.empty())
+                add(of_images, square(dataset));
             else
-                for (const Size& image : images) add(dataset, bucket(dataset, image));
+                for (const Size& image : folder.images) add(of_images, bucket(dataset, image));
         }
         if (guesses_ > most_guess_notes)
             notes_.push_back({Severity::note,
@@ -112,30 +138,54 @@ class Measure {
     void guess(const DatasetConfig& dataset) {
         const Size size =
             dataset.square_crop ? square(dataset) : heaviest_bucket(dataset.resolution, architecture_.bucket_step);
+        const std::string folder = dataset.folder;
+        if (dataset.auto_frame_count) {
+            complaints_.push_back({Severity::error,
+                                   Problem::no_data,
+                                   dataset.folder_at.place,
+                                   dataset.folder_at.key,
+                                   folder,
+                                   {},
+                                   "with auto_frame_count the clips of " + folder +
+                                       " say how many frames there are, and they are not read: say it "
+                                       "with data.frames"});
+            return;
+        }
         add(dataset, size);
         if (++guesses_ > most_guess_notes) return;
+        std::error_code error;
+        const std::string what = fs::is_directory(fs::path(folder), error) ? "the videos of " + folder + " are not read"
+                                                                           : folder + " is no folder here";
+        const std::string frames =
+            dataset.num_frames > 1 ? " and " + std::to_string(dataset.num_frames) + " frames" : "";
         notes_.push_back({Severity::note,
                           Problem::no_data,
                           dataset.folder_at.place,
                           dataset.folder_at.key,
                           dataset.folder,
                           {},
-                          dataset.folder + " is no folder here: taken for images of " + std::to_string(size.width) +
-                              "x" + std::to_string(size.height) + ", the heaviest bucket at " +
-                              std::to_string(dataset.resolution)});
+                          what + ": taken for " + (frames.empty() ? "images" : "videos") + " of " +
+                              std::to_string(size.width) + "x" + std::to_string(size.height) + frames +
+                              ", the heaviest bucket at " + std::to_string(dataset.resolution)});
     }
 
-    /// What the folder's images are, each size once.
-    const std::vector<Size>& sizes(const DatasetConfig& dataset) {
+    /// What the folder's images are, each size once, and how many videos stand beside them.
+    struct Folder {
+        std::vector<Size> images;
+        std::int64_t clips = 0;
+    };
+    const Folder& measured(const DatasetConfig& dataset) {
         const auto [at, fresh] = measured_.try_emplace(dataset.folder);
         if (!fresh) return at->second;
         const Listing listing = list(dataset.folder);
+        at->second.clips = listing.clips;
         std::int64_t bad = 0;
         std::string first;
         std::set<std::pair<std::int64_t, std::int64_t>> seen;
         for (const fs::path& file : listing.files) {
             if (const expected<io::ImageSize> size = io::image_size(file)) {
-                if (seen.emplace(size->width, size->height).second) at->second.push_back({size->width, size->height});
+                if (seen.emplace(size->width, size->height).second)
+                    at->second.images.push_back({size->width, size->height});
             } else if (++bad == 1) {
                 first = file.filename().string();
             }
@@ -158,33 +208,29 @@ class Measure {
                               dataset.folder,
                               {},
                               dataset.folder + " holds too many files: only a part was measured"});
-        if (at->second.empty())
-            complaints_.push_back({Severity::error,
-                                   Problem::no_data,
-                                   place,
-                                   key,
-                                   dataset.folder,
-                                   {},
-                                   dataset.folder + " holds no readable image"});
         return at->second;
     }
 
     void add(const DatasetConfig& dataset, Size size) {
-        if (!seen_.emplace(size.width, size.height, dataset.num_frames, dataset.batch_size, dataset.controls).second)
+        if (!seen_
+                 .emplace(size.width, size.height, dataset.num_frames, dataset.batch_size, dataset.controls,
+                          dataset.do_i2v)
+                 .second)
             return;
         // A control image is taken to be of the item's own size.
         const std::vector<job::PictureSize> references(static_cast<std::size_t>(dataset.controls),
                                                        {size.width, size.height});
-        batches_.push_back({size.width, size.height, dataset.num_frames, dataset.batch_size, references});
+        batches_.push_back(
+            {size.width, size.height, dataset.num_frames, dataset.batch_size, references, dataset.do_i2v});
     }
 
     const Architecture& architecture_;
     Diagnostics& complaints_;
     Diagnostics& notes_;
-    std::map<std::string, std::vector<Size>> measured_;  // by folder
+    std::map<std::string, Folder> measured_;  // by folder
     std::vector<job::Batch> batches_;
-    // width, height, frames, count, controls
-    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>> seen_;
+    // width, height, frames, count, controls, do_i2v
+    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>> seen_;
     std::int64_t guesses_ = 0;
 };
 
@@ -209,11 +255,12 @@ std::vector<job::Batch> validation_batches(const std::vector<ValidationItem>& it
 
 void drop_repeated(std::vector<DatasetConfig>& datasets) {
     std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool, std::int64_t, std::int64_t,
-                        bool, bool>>
+                        bool, bool, bool, bool>>
         seen;
     std::erase_if(datasets, [&](const DatasetConfig& d) {
         return !seen.emplace(d.folder, d.resolution, d.batch_size, d.scale, d.square_crop, d.cache_latents,
-                             d.loads_pixels, d.num_frames, d.controls, d.masks, d.prior_reg)
+                             d.loads_pixels, d.num_frames, d.controls, d.masks, d.prior_reg, d.auto_frame_count,
+                             d.do_i2v)
                     .second;
     });
 }

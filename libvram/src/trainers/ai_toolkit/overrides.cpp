@@ -98,18 +98,21 @@ class Reader {
             sample.integers("resolution", {smallest_sample, side.max}, {2, 2}, io::Single::is_a_list);
         const auto steps = sample.integer("steps", {1, most_steps});
         const auto guidance = sample.number("guidance");
-        for (const std::string_view key : {"batch_size", "frames"}) (void)sample.integer(key, {1, 1});
+        (void)sample.integer("batch_size", {1, 1});
+        const auto sampled = sample.integer("frames", {1, architecture_.frame_step == 0 ? 1 : frames.max});
         if (config_.train.disable_sampling)
-            for (const std::string_view key : {"resolution", "steps", "guidance"})
+            for (const std::string_view key : {"resolution", "steps", "guidance", "frames"})
                 if (sample.has(key))
                     sample.complain(key, Problem::conflict,
                                     sample.path(key) + " has no meaning where the file says disable_sampling: true");
-        if ((resolution || steps || guidance) && config_.sample.samples.empty()) config_.sample.samples.emplace_back();
+        if ((resolution || steps || guidance || sampled) && config_.sample.samples.empty())
+            config_.sample.samples.emplace_back();
         const std::int64_t step = architecture_.divisible_by;
         for (SampleItem& item : config_.sample.samples) {
             if (resolution) item.width = resolution->front() / step * step;
             if (resolution) item.height = resolution->back() / step * step;
             if (steps) item.steps = *steps;
+            if (sampled) item.frames = *sampled;
             if (guidance) item.guidance_scale = *guidance;
         }
         sample.finish();
@@ -218,7 +221,10 @@ class Reader {
         }
         if (!takes(data, "frames", count)) return;
         for (job::Batch& batch : out_.batches) batch.frames = count;
-        for (DatasetConfig& dataset : config_.datasets) dataset.num_frames = count;
+        for (DatasetConfig& dataset : config_.datasets) {
+            dataset.num_frames = count;
+            dataset.auto_frame_count = false;
+        }
         drop_repeated(config_.datasets);
     }
 

@@ -26,13 +26,6 @@ models::Request sized(const job::Batch& batch) {
 
 }
 
-nn::Rules plain_rules(Dtype dtype, job::Quantization quantization = job::Quantization::none) {
-    nn::Rules rules;
-    rules.dtype = dtype;
-    if (quantization == job::Quantization::quanto_qfloat8) rules.quantizer = &nn::quantize::quanto_qfloat8;
-    return rules;
-}
-
 /// fnmatch of a pattern whose only signs are stars.
 bool matches(std::string_view name, std::string_view pattern) {
     const std::size_t star = pattern.find('*');
@@ -215,6 +208,13 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
     }
 }
 
+nn::Rules Pipeline::plain_rules(Dtype dtype, job::Quantization quantization) {
+    nn::Rules rules;
+    rules.dtype = dtype;
+    if (quantization == job::Quantization::quanto_qfloat8) rules.quantizer = &nn::quantize::quanto_qfloat8;
+    return rules;
+}
+
 nn::Rules Pipeline::transformer_rules(const Architecture& architecture, const job::Job& job) {
     nn::Rules rules;
     rules.dtype = job.dtype;  // unet.to(device, dtype): what the class keeps in fp32 is cast like all else
@@ -281,6 +281,10 @@ Tensor Pipeline::add_noise(const Tensor& original_sample, const Tensor&, const T
     const Tensor added = run.empty(original_sample.sizes(), Dtype::f32, Op::mul);
     return run.empty(original_sample.sizes(), Dtype::f32, Op::add);
 }
+
+bool Pipeline::next_batch(std::int64_t) { return true; }
+
+Tensors Pipeline::adjust_multistage_timesteps(const Tensor&) { return {}; }
 
 Tensor Pipeline::condition_noisy_latents(const Tensor& latents, const job::Batch&) { return latents; }
 

@@ -126,6 +126,8 @@ class Pipeline {
     void place(const Placement& where);
     /// The models that the network wraps, or that are trained in full.
     [[nodiscard]] virtual std::vector<Part*> trained() { return {&transformer}; }
+    /// Where the models' presets put them (set_device_state_preset); training's own preset is set as it is.
+    virtual void set_device_state_preset(const Placement& where) { place(where); }
     /// unet.to(device)
     virtual void transformer_to(bool to_gpu_if_true) { transformer.move(to_gpu_if_true); }
     /// unload_text_encoder: what is cached needs no encoder any more.
@@ -144,6 +146,13 @@ class Pipeline {
     /// noise_scheduler.set_train_timesteps, or set_timesteps: the timesteps that the scheduler keeps. As it stands
     /// here: CustomFlowMatchEulerDiscreteScheduler's, sigmoid.
     [[nodiscard]] virtual Tensor set_train_timesteps();
+    /// Before batch `batch` of the run, from 0: models of several stages train one at a time. Whether it is the stage
+    /// of the batch before.
+    virtual bool next_batch(std::int64_t batch);
+    /// The steps of a run that are played, from 1: the first, a second, and where something begins after those.
+    [[nodiscard]] virtual std::vector<std::int64_t> steps() const { return {1, 2}; }
+    /// What a model of several stages computes to draw timesteps of its stage, alive until the noise is there.
+    [[nodiscard]] virtual Tensors adjust_multistage_timesteps(const Tensor& timesteps);
     /// noise_scheduler.add_noise of one item: `original_sample` and `noise` [1, …], `timestep` [1]. As it stands here:
     /// CustomFlowMatchEulerDiscreteScheduler's.
     [[nodiscard]] virtual Tensor add_noise(const Tensor& original_sample, const Tensor& noise, const Tensor& timestep);
@@ -151,6 +160,8 @@ class Pipeline {
     [[nodiscard]] virtual Tensor condition_noisy_latents(const Tensor& latents, const job::Batch& batch);
     /// What the prediction is compared with. As it stands here, of flow matching: noise - latents.
     [[nodiscard]] virtual Tensor get_loss_target(const Tensor& noise, const Tensor& batch_latents);
+    /// The loss by element, as the model weighs it.
+    [[nodiscard]] virtual Tensor scale_loss(Tensor loss) { return loss; }
     /// What predict_noise leaves to the architecture: `latent_model_input` is scaled already, `timestep` [B] counts to
     /// 1000.
     [[nodiscard]] virtual Tensor get_noise_prediction(const Tensor& latent_model_input, const Tensor& timestep,
@@ -172,6 +183,8 @@ class Pipeline {
     /// The last text encoder is quantised, if any is.
     Pipeline(const Architecture& architecture, const job::Job& job, const profile::Catalogue& catalogue, Run& run);
 
+    /// Of a part that is neither trained nor quantised.
+    [[nodiscard]] static nn::Rules plain_rules(Dtype dtype, job::Quantization quantization = job::Quantization::none);
     /// What the network and the quantiser do to a denoiser.
     [[nodiscard]] static nn::Rules transformer_rules(const Architecture& architecture, const job::Job& job);
     /// Of a batch of this size, in the model's dtype.

@@ -28,7 +28,7 @@ class Process {
           training_(std::get<job::Training>(job.work)),
           run_(run),
           facts_(facts),
-          made_(architecture_of(profile_of(job, catalogue, job.model))->make(job, catalogue, run)),
+          made_(architecture_named(job.pipeline.architecture)->make(job, catalogue, run)),
           pipeline_(*made_),
           loop_(pipeline_, resident_, facts) {
         for (Part* part : pipeline_.trained()) part->model->gradient_checkpointing = training_.gradient_checkpointing;
@@ -118,7 +118,7 @@ class Process {
         const NoGrad no_grad(run_);
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
         const Pipeline::Placement before = pipeline_.placement();
-        pipeline_.place({true, false, false});
+        pipeline_.set_device_state_preset({true, false, false});
         std::vector<job::Batch> seen;
         for (job::Batch item : training_.batches) {
             item.count = 1;
@@ -126,7 +126,12 @@ class Process {
             seen.push_back(item);
             const Tensor imgs = run_.empty(pipeline_.pixels(item), job_.dtype, Op::to_device);
             const Tensor latent = pipeline_.encode_images(imgs, item);
-            const Tensor copy = shadow::clone(latent);
+            static_cast<void>(shadow::clone(latent));  // on its way to the host
+            if (!item.first_frame || item.frames == 1) continue;
+            const Tensor frames = run_.empty(pipeline_.pixels(item), job_.dtype, Op::to_device);
+            item.frames = 1;
+            const Tensor first_frame_latent = pipeline_.encode_images(shadow::select(frames, 1, 0), item);
+            static_cast<void>(shadow::clone(first_frame_latent));
         }
         pipeline_.place(before);
     }
@@ -136,7 +141,7 @@ class Process {
         const PhaseScope phase(run_, "cache_text");
         tell("cache_text", "cache");
         if (parts_.cache_text) {
-            pipeline_.place({false, false, true});
+            pipeline_.set_device_state_preset({false, false, true});
             resident_.caption_embeds =
                 HostEmbeds(encode({.count = 1, .references = training_.batches.front().references}));
         }
@@ -180,17 +185,21 @@ class Process {
 
     void steps() {
         const std::vector<job::Batch>& batches = training_.batches;
-        loop_.step("step 1", batches.front());
-        pipeline_.flush();  // did_first_flush
-        loop_.optimizer.settle();
-        loop_.step("step 2", batches.front());
+        const std::vector<std::int64_t> numbers = pipeline_.steps();
+        for (const std::int64_t number : numbers) {
+            loop_.step("step " + std::to_string(number), number, batches.front());
+            if (number != 1) continue;
+            pipeline_.flush();  // did_first_flush
+            loop_.optimizer.settle();
+        }
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
         facts_.checkpointing = training_.gradient_checkpointing;
         facts_.kept_without_checkpointing = training_.gradient_checkpointing
                                                 ? loop_.kept_without_checkpointing(batches.front())
                                                 : facts_.kept_for_backward;
         loop_.validate("validation");
-        for (std::size_t i = 1; i < batches.size(); ++i) loop_.step(bucket_name(batches[i]), batches[i]);
+        for (std::size_t i = 1; i < batches.size(); ++i)
+            loop_.step(bucket_name(batches[i]), numbers.back(), batches[i]);
         loop_.cleanup();
     }
 

@@ -43,19 +43,32 @@ void read_caching(Section& section, DatasetConfig& out) {
 /// Of a video that many frames are taken; the architecture's VAE wants n · step + 1.
 void read_frames(Section& section, DatasetConfig& out) {
     const std::int64_t frames = section.fields.integer("num_frames", {.min = 1, .max = most_frames}, 1);
+    const bool automatic = section.flag("auto_frame_count", false), do_i2v = section.flag("do_i2v", false);
     const Architecture* architecture = section.reading.architecture;
-    if (frames == 1 || architecture == nullptr) return;
-    const std::int64_t step = architecture->frame_step;
-    if (step == 0)
-        section.refuse("num_frames", std::string(architecture->title) + " trains on images");
-    else if ((frames - 1) % step != 0)
+    if (architecture == nullptr) return;
+    const std::int64_t step = architecture->frame_step, rest = step == 0 ? 0 : (frames - 1) % step;
+    if (step == 0) {
+        for (const auto& [key, said] :
+             {std::pair{"num_frames", frames != 1}, {"auto_frame_count", automatic}, {"do_i2v", do_i2v}})
+            if (said) section.refuse(key, std::string(architecture->title) + " trains on images");
+        return;
+    }
+    out.auto_frame_count = automatic;
+    out.do_i2v = do_i2v;
+    if (rest != 0 && architecture->drops_frames)
+        section.fields.complain("num_frames", Problem::out_of_range,
+                                section.fields.path("num_frames") + ": " + std::string(architecture->title) +
+                                    " encodes " + std::to_string(frames - rest) + " of " + std::to_string(frames) +
+                                    " frames",
+                                std::to_string(frames - rest), Severity::warning);
+    if (rest == 0 || architecture->drops_frames)
+        out.num_frames = frames;
+    else
         section.fields.complain("num_frames", Problem::out_of_range,
                                 section.fields.path("num_frames") + " of " + std::string(architecture->title) +
                                     " must be a multiple of " + std::to_string(step) + " and one more, not " +
                                     std::to_string(frames),
                                 std::to_string((frames - 1 + step / 2) / step * step + 1));
-    else
-        out.num_frames = frames;
 }
 
 /// `control_path_1` to `_3` win over `control_path`, a text or a list.
@@ -187,6 +200,17 @@ void read_datasets(Section& process, Config& config) {
         if (process.reading.gives_up((*list)[i], item)) return;
         Section section = process.item((*list)[i], item, SectionId::dataset);
         if (!section.fields.is_absent()) reader.read(section);
+    }
+    // The loader brings no pixels beside cached latents, and where all are cached the VAE is on the host.
+    if (const Architecture* architecture = process.reading.architecture;
+        architecture != nullptr && architecture->needs_pixels && !config.datasets.empty()) {
+        const auto fails = [](const DatasetConfig& dataset) { return dataset.cache_latents && !dataset.loads_pixels; };
+        const auto cached = [](const DatasetConfig& dataset) { return dataset.cache_latents; };
+        const std::vector<DatasetConfig>& all = config.datasets;
+        if (std::any_of(all.begin(), all.end(), fails) || std::all_of(all.begin(), all.end(), cached))
+            process.fields.complain("datasets", Problem::conflict,
+                                    "the trainer fails with cached latents: " + std::string(architecture->title) +
+                                        " encodes the first frame in each step");
     }
     drop_repeated(config.datasets);
     if (config.train.cache_text_embeddings) return;

@@ -70,6 +70,9 @@ void read_options(Section& model, ModelConfig& out) {
         if (std::find(known.begin(), known.end(), entry.key) != known.end())
             out.options.emplace(entry.key, entry.value.spelled());
     }
+    if (architecture->refuses == nullptr) return;
+    if (const std::string_view why = architecture->refuses(out.options); !why.empty())
+        model.fields.complain("model_kwargs", Problem::conflict, std::string(why));
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ struct Wrong {
 };
 
 Wrong apply_flag(std::string_view flag, std::string_view content, SampleItem& item) {
+    if (flag == "ctrl_img") item.controls = std::max<std::int64_t>(item.controls, 1);
     const std::string name = "the prompt's flag --" + std::string(flag);
     for (const WholeFlag& known : whole_flags) {
         if (known.name != flag) continue;
@@ -179,7 +180,7 @@ std::vector<SampleItem> read_items(Section& sample, const SampleItem& defaults) 
             if (section.fields.is_absent()) continue;
             item = read_item(section, defaults);
             there = read_prompt(sample.reading, section.value("prompt"), path + ".prompt", item);
-            item.controls = read_controls(section);
+            item.controls = std::max(item.controls, read_controls(section));
             section.finish();
         } else {
             there = read_prompt(sample.reading, &list[i], path, item);

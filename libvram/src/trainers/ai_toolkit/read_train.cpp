@@ -126,6 +126,7 @@ void read_train(Section& process, Config& config) {
     out.dtype = read_dtype(train);
     out.batch_size = train.fields.integer("batch_size", {.min = 1, .max = most_items}, 1);
     read_accumulation(train, out);
+    out.switch_boundary_every = train.fields.integer("switch_boundary_every", {.min = 1}, 1);
     out.gradient_checkpointing = train.flag("gradient_checkpointing", true);
     out.optimizer = read_optimizer(train);
     Section ema = train.section("ema_config", SectionId::ema_config);

@@ -184,6 +184,7 @@ job::Training training_of(const Config& config) {
     out.gradient_checkpointing = config.train.gradient_checkpointing;
     out.gradient_accumulation = config.train.gradient_accumulation;
     out.ema = config.train.ema;
+    out.switch_boundary_every = config.train.switch_boundary_every;
     out.objective = config.train.objective;
     for (const DatasetConfig& dataset : config.datasets) {
         out.objective.masks = out.objective.masks || dataset.masks;
@@ -196,6 +197,7 @@ job::Training training_of(const Config& config) {
 
 job::Pipeline pipeline_of(const Config& config, const Architecture& architecture) {
     job::Pipeline out;
+    out.architecture = architecture.names.front();
     out.vae = architecture.vae;
     out.text_encoders.assign(architecture.text_encoders.begin(), architecture.text_encoders.end());
     out.vae_dtype = out.text_encoder_dtype = config.train.dtype;
@@ -227,7 +229,9 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
         const std::int64_t step = architecture.sample_step != 0 ? architecture.sample_step : architecture.divisible_by;
         job::Batch image{item.width / step * step, item.height / step * step, 1, 1};
         // A pipeline rounds down to what its VAE can decode.
-        if (architecture.frame_step != 0)
+        if (architecture.sample_frames != nullptr)
+            image.frames = architecture.sample_frames(item.frames, config.model.low_vram);
+        else if (architecture.frame_step != 0)
             image.frames = (item.frames - 1) / architecture.frame_step * architecture.frame_step + 1;
         const std::int64_t controls = std::min(item.controls, architecture.most_references);
         image.references.assign(static_cast<std::size_t>(controls), {image.width, image.height});
@@ -293,6 +297,19 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config, architecture);
     job.sampling = sampling_of(config, architecture, document, overrides.text_tokens, notes);
+    if (architecture.samples_need_reference &&
+        std::any_of(job.sampling.images.begin(), job.sampling.images.end(),
+                    [](const job::Batch& image) { return image.references.empty(); })) {
+        SaidAt at = said_at(document, "sample");
+        complaints.push_back(
+            {Severity::error,
+             Problem::conflict,
+             std::move(at.place),
+             std::move(at.key),
+             {},
+             {},
+             "the trainer fails: samples of " + std::string(architecture.title) + " need a control image, ctrl_img"});
+    }
     std::vector<std::string> parts = job.pipeline.text_encoders;
     parts.insert(parts.begin(), job.pipeline.vae);
     for (const std::string& part : parts)

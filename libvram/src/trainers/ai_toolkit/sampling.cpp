@@ -54,7 +54,7 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
         part->weights.multipliers = 1;
     }
     const Pipeline::Placement before = pipeline.placement();
-    pipeline.place({true, true, true});
+    pipeline.set_device_state_preset({true, true, true});
     pipeline.flush();
     for (const job::Batch& image : pipeline.job.sampling.images) {
         PromptEmbeds conditional_embeds, unconditional_embeds;

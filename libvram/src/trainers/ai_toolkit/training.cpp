@@ -39,6 +39,11 @@ Tensor squared_error(Tensor input_in, Tensor target_in) {
     return out;
 }
 
+void checkpoint(Pipeline& pipeline, bool on) {
+    pipeline.transformer.model->gradient_checkpointing = on;
+    for (Part* part : pipeline.trained()) part->model->gradient_checkpointing = on;
+}
+
 /// Of all models that train, in their order.
 std::vector<shadow::Parameter*> trainable(Pipeline& pipeline) {
     std::vector<shadow::Parameter*> all;
@@ -70,7 +75,7 @@ Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
       run_(pipeline.run),
       training_(std::get<job::Training>(pipeline.job.work)) {}
 
-void Training::step(const std::string& name, const job::Batch& batch) {
+void Training::step(const std::string& name, std::int64_t number, const job::Batch& batch) {
     const shadow::PhaseScope phase(run_, name);
     const ComponentScope scope(run_, pipeline_.transformer.component());
     cleanup();
@@ -78,9 +83,12 @@ void Training::step(const std::string& name, const job::Batch& batch) {
     // hook_train_loop
     optimizer.zero_grad();
     Tensor total_loss, loss;
+    std::int64_t alike = 0;  // rounds of one stage in a row
     for (std::int64_t i = 0; i < training_.gradient_accumulation; ++i) {
-        // From the second round on every one is alike, but for the latents that each leaves until the next step.
-        if (i > 1 && i + 1 < training_.gradient_accumulation) {
+        const std::int64_t of_the_run = (number - 1) * training_.gradient_accumulation + i;
+        alike = pipeline_.next_batch(of_the_run) ? alike + 1 : 1;
+        // From a stage's second round on every one is alike, but for the latents that each leaves until the next step.
+        if (i > 1 && alike > 2 && i + 1 < training_.gradient_accumulation) {
             const StageScope stage(run_, "prepare");
             const ComponentScope scope_of_batch(run_, "batch", Category::latents_and_embeddings);
             const NoGrad no_grad(run_);
@@ -113,8 +121,8 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     const Tensor scheduler_timesteps = scheduler_timesteps_;
     const PromptEmbeds diff_output_preservation_embeds = resident_.diff_output_preservation_embeds;
     const shadow::Aside aside(run_);
-    bool& checkpointing = pipeline_.transformer.model->gradient_checkpointing;
-    const bool before = std::exchange(checkpointing, false);
+    const bool before = pipeline_.transformer.model->gradient_checkpointing;
+    checkpoint(pipeline_, false);
     const ComponentScope scope(run_, pipeline_.transformer.component());
     Frame frame;
     Tensor batch_latents;
@@ -125,8 +133,8 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
         predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds, frame.unconditional_embeds, batch);
     const Bytes kept = run_.live() - start;
     scheduler_timesteps_ = scheduler_timesteps;
+    checkpoint(pipeline_, before);
     resident_.diff_output_preservation_embeds = diff_output_preservation_embeds;
-    checkpointing = before;
     run_.drop_recordings();
     return kept;
 }
@@ -252,6 +260,7 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     batch_latents = latents;
 
     scheduler_timesteps_ = pipeline_.set_train_timesteps();
+    const Tensors held = pipeline_.adjust_multistage_timesteps(scheduler_timesteps_);
     const Tensor timestep_indices = run_.empty({batch.count}, Dtype::i64, Op::noise);
     out.timesteps = run_.empty({batch.count}, Dtype::f32, Op::index);
 
@@ -395,6 +404,7 @@ Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& batch_la
         loss = squared_error(std::move(prediction), std::move(wanted));
     }
     loss = shadow::mul_scalar(loss);  // * local_loss_scale
+    loss = pipeline_.scale_loss(std::move(loss));
     if (objective.prior_divergence) {
         Tensor prediction = shadow::to_float(noise_pred);
         Tensor prior = shadow::to_float(prior_pred);

@@ -28,9 +28,9 @@ class Training {
   public:
     Training(Pipeline& pipeline, Resident& resident, run::Facts& facts);
 
-    /// One pass of the loop in BaseSDTrainProcess.run, as a phase of this name, with stages prepare, forward, loss,
-    /// backward, clip, optimizer and ema.
-    void step(const std::string& name, const job::Batch& batch);
+    /// Pass `number`, from 1, of the loop in BaseSDTrainProcess.run, as a phase of this name, with stages prepare,
+    /// forward, loss, backward, clip, optimizer and ema.
+    void step(const std::string& name, std::int64_t number, const job::Batch& batch);
 
     /// batch.cleanup(), and the next step's batch_list = []. A step begins with it; call it before anything else is
     /// played.

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "vram/job/job.hpp"
@@ -48,7 +50,10 @@ struct Architecture {
     std::int64_t divisible_by = 1;              // what the net can take
     std::int64_t sample_step = 0;               // both sides of a sample are floored to multiples; 0: divisible_by
     std::int64_t frame_step = 0;                // videos are of n · step + 1 frames; 0: images alone
+    bool drops_frames = false;                  // frames beyond n · step + 1 are loaded, and the VAE passes over them
     std::int64_t most_references = 0;           // control images beside an item
+    bool needs_pixels = false;                  // its steps look at the pixels, with the VAE where these are
+    bool samples_need_reference = false;        // a sample without a control image is an error
     std::string_view denoiser = "transformer";  // in reports
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};
@@ -56,6 +61,10 @@ struct Architecture {
 
     ModuleTree modules;
 
+    /// The frames that a sample of so many is of; null: floored to n · frame_step + 1.
+    std::int64_t (*sample_frames)(std::int64_t frames, bool low_vram) = nullptr;
+    /// Why the trainer refuses these options of model_kwargs; null or empty: it takes them.
+    std::string_view (*refuses)(const std::map<std::string, std::string>& options) = nullptr;
     /// Whether this recipe plays the model.
     bool (*plays)(const profile::ModelProfile& profile) = nullptr;
     /// The profile that a repository or path without a profile is taken for by its name, in lower case; empty: the name
