@@ -192,7 +192,10 @@ class Reader {
                     std::to_string(std::max(side.min, (size[i] + divisible_by / 2) / divisible_by * divisible_by)));
         const std::int64_t frames_of_it = size.size() == 3 ? size[2] : 1;
         if (!takes(data, key, frames_of_it)) return;
-        const job::Batch batch{size[0], size[1], frames_of_it, config_.train.batch_size};
+        // Sizes stand for what the datasets yield; what these want of a video stays.
+        const bool first_frame = std::any_of(config_.datasets.begin(), config_.datasets.end(),
+                                             [](const DatasetConfig& dataset) { return dataset.do_i2v; });
+        const job::Batch batch{size[0], size[1], frames_of_it, config_.train.batch_size, {}, first_frame};
         if (std::find(out_.batches.begin(), out_.batches.end(), batch) == out_.batches.end())
             out_.batches.push_back(batch);
     }
