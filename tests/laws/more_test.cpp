@@ -47,6 +47,7 @@ const std::vector<Layers>& all_layers() {
         {"chatglm", {"num_layers"}},
         {"chroma", {"num_layers", "num_single_layers", "approximator_layers"}},
         {"clip_text", {"num_hidden_layers"}},
+        {"clip_vision", {"num_hidden_layers"}},
         {"cogvideox", {"num_layers"}},
         {"ernie_image", {"num_layers"}},
         {"flux", {"num_layers", "num_single_layers"}},

@@ -354,7 +354,10 @@ def _text_encoder(case: dict):
     pictures, others, grids = 0, {}, []
     if case.get("reference_images"):
         pictures, others, grids = entry.pictures(case, config)
-    shapes = {"input_ids": ((case["batch"], case["text_tokens"] + pictures), torch.int64)}
+    if entry.inputs:
+        shapes = entry.inputs(case, config)
+    else:
+        shapes = {"input_ids": ((case["batch"], case["text_tokens"] + pictures), torch.int64)}
     if case.get("attention_mask"):
         shapes["attention_mask"] = shapes["input_ids"]
     if entry.positions:

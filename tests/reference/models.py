@@ -82,6 +82,7 @@ class TextEncoder:
     options: dict = dataclasses.field(default_factory=dict)
     positions: bool = False
     values: Callable = contextlib.nullcontext
+    inputs: Callable = None  # case, config -> what forward is handed, where these are no tokens
 
 
 def _tokens(width: int, height: int) -> int:
@@ -940,6 +941,11 @@ TEXT_ENCODERS = {
                         num_attention_heads=16, hidden_act="gelu"),
     "openclip_bigg": _clip("CLIPTextModelWithProjection", hidden_size=1280, intermediate_size=5120,
                            num_hidden_layers=32, num_attention_heads=20, hidden_act="gelu", projection_dim=1280),
+    # Looks at pictures, and is called as the others are.
+    "clip_vision_h": TextEncoder("CLIPVisionModel", "CLIPVisionConfig", dict(
+        hidden_size=1280, intermediate_size=5120, num_hidden_layers=32, num_attention_heads=16, image_size=224,
+        patch_size=14, hidden_act="gelu", projection_dim=1024),
+        inputs=lambda case, config: {"pixel_values": ((case["batch"], 3, config.image_size, config.image_size), None)}),
     "llama31_8b": TextEncoder("LlamaModel", "LlamaConfig", dict(
         vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
         num_key_value_heads=8, max_position_embeddings=131072)),
