@@ -311,13 +311,13 @@ models::Request Pipeline::vae_request(const job::Batch& batch, std::int64_t coun
 Tensors Pipeline::transform_all(const Tensors& args, const models::Request& request) {
     if (handed != nullptr) {
         std::size_t i = 0;
-        for (const models::Value& value : transformer.model->inputs(request)) {
+        for (const models::Value& value : active().model->inputs(request)) {
             const Tensor& arg = args[i++];
             handed->push_back({value.name, {arg.sizes().begin(), arg.sizes().end()}, arg.dtype()});
         }
         handed = nullptr;
     }
-    return transformer.forward(args, request);
+    return active().forward(args, request);
 }
 
 Tensor Pipeline::transform(const Tensors& args, const models::Request& request) {

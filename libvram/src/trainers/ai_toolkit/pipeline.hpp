@@ -126,6 +126,8 @@ class Pipeline {
     void place(const Placement& where);
     /// The models that the network wraps, or that are trained in full.
     [[nodiscard]] virtual std::vector<Part*> trained() { return {&transformer}; }
+    /// Of the denoisers the one that trains now.
+    [[nodiscard]] virtual Part& active() { return transformer; }
     /// Where the models' presets put them (set_device_state_preset); training's own preset is set as it is.
     virtual void set_device_state_preset(const Placement& where) { place(where); }
     /// unet.to(device)
@@ -192,7 +194,7 @@ class Pipeline {
     /// Of `count` items of this size, in the VAE's dtype.
     [[nodiscard]] models::Request vae_request(const job::Batch& batch, std::int64_t count,
                                               models::Request::Operation operation) const;
-    /// transformer(**args)
+    /// transformer(**args), of several the one that trains now
     [[nodiscard]] Tensors transform_all(const Tensors& args, const models::Request& request);
     /// transformer(**args)[0]
     [[nodiscard]] Tensor transform(const Tensors& args, const models::Request& request);

@@ -40,7 +40,6 @@ Tensor squared_error(Tensor input_in, Tensor target_in) {
 }
 
 void checkpoint(Pipeline& pipeline, bool on) {
-    pipeline.transformer.model->gradient_checkpointing = on;
     for (Part* part : pipeline.trained()) part->model->gradient_checkpointing = on;
 }
 
@@ -121,9 +120,9 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     const Tensor scheduler_timesteps = scheduler_timesteps_;
     const PromptEmbeds diff_output_preservation_embeds = resident_.diff_output_preservation_embeds;
     const shadow::Aside aside(run_);
-    const bool before = pipeline_.transformer.model->gradient_checkpointing;
+    const bool before = pipeline_.active().model->gradient_checkpointing;
     checkpoint(pipeline_, false);
-    const ComponentScope scope(run_, pipeline_.transformer.component());
+    const ComponentScope scope(run_, pipeline_.active().component());
     Frame frame;
     Tensor batch_latents;
     prepare(batch, batch_latents, frame);
@@ -142,6 +141,7 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
 void Training::cleanup() { batch_latents_.clear(); }
 
 Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batch_latents) {
+    const ComponentScope scope_of_stage(run_, pipeline_.active().component());
     using Preservation = job::Objective::Preservation;
     const job::Objective& objective = training_.objective;
     Frame frame;

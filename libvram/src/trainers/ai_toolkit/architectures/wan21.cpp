@@ -73,7 +73,7 @@ class Wan21I2V final : public Wan21 {
             image_encoder.to_gpu();
             vae->to_gpu();
         }
-        Tensor image_embeds, pixels, latents, condition, latent_model_input, timestep;
+        Tensor image_embeds, pixels, latents, latents_outputs, condition, latent_model_input, timestep;
         Predicted names;
         Tensors schedule;
         {
@@ -83,6 +83,7 @@ class Wan21I2V final : public Wan21 {
             schedule = set_timesteps();
             pixels = run.empty({1, 3, image.height, image.width}, Dtype::f32, Op::to_device);
             latents = prepare_latents(image, unloads ? Dtype::bf16 : Dtype::f32);
+            if (!unloads) latents_outputs = latents;  // diffusers keeps the tuple of both
             condition = condition_of(pixels, image.frames, latents.dtype());
             if (unloads) {
                 image_encoder.to_cpu();

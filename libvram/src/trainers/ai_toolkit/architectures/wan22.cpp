@@ -140,6 +140,8 @@ class Wan2214b : public Wan22 {
         return out;
     }
 
+    [[nodiscard]] Part& active() override { return transformer_of(high_noise_); }
+
     // DualWanTransformer3DModel.to does nothing: only its forward and the pipeline move its parts.
     void transformer_to(bool) override {}
 
@@ -190,13 +192,13 @@ class Wan2214b : public Wan22 {
 
     /// DualWanTransformer3DModel.forward
     [[nodiscard]] Tensor model(const Tensors& args, const models::Request& request) override {
-        Part& active = transformer_of(high_noise_);
-        if (!active.on_gpu()) {
+        Part& wanted = active();
+        if (!wanted.on_gpu()) {
             if (job.pipeline.low_vram) transformer_of(!high_noise_).to_cpu();
-            active.to_gpu();
+            wanted.to_gpu();
             flush();
         }
-        return high_noise_ ? transform(args, request) : call(active, args, request);
+        return transform(args, request);
     }
 
   private:
