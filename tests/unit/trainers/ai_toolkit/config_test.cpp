@@ -192,7 +192,7 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
     for (const Case& c : {
              Case{"a near miss of a key that moves memory", with("gradient_checkpoint: true"), Problem::unknown_key,
                   "config.process[0].train.gradient_checkpoint", 8},
-             Case{"another architecture", head + datasets + "      model: {name_or_path: a, arch: wan21}\n",
+             Case{"another architecture", head + datasets + "      model: {name_or_path: a, arch: cogview4}\n",
                   Problem::unsupported, "config.process[0].model.arch", 7},
              Case{"and by its older flag", head + datasets + "      model: {name_or_path: a, is_xl: true}\n",
                   Problem::unsupported, "config.process[0].model.is_xl", 7},

@@ -153,12 +153,12 @@ TEST_CASE("ai-toolkit: of two experts one trains at a time, and with low_vram on
     const Played one = played(one_only);
     CHECK(phases(one) == std::vector<std::string>{"step 1", "step 2"});
     CHECK(one.facts.counts.adapted_modules * 2 == both.facts.counts.adapted_modules);
-    CHECK(one.facts.optimizer_state * 2 == both.facts.optimizer_state);
+    constexpr Bytes code_maps = 2048;  // of 8-bit state, once an optimizer
+    CHECK((one.facts.optimizer_state - code_maps) * 2 == both.facts.optimizer_state - code_maps);
     Case low_vram = two_experts;
     low_vram.model = ", low_vram: true";
     const Bytes expert = both.facts.weights / 2;
-    CHECK(both.usage.phase("step 1")->tensors_start - played(low_vram).usage.phase("step 3")->tensors_start ==
-          expert - both.facts.optimizer_state);
+    CHECK(both.usage.phase("step 3")->tensors_start - played(low_vram).usage.phase("step 3")->tensors_start == expert);
 }
 
 TEST_CASE("ai-toolkit: what Wan's classes cannot run is said") {
