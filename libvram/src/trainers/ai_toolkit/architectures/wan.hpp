@@ -11,6 +11,8 @@ namespace vram::trainers::ai_toolkit::wan {
 
 /// What UMT5 is called with, and what its output is padded to.
 inline constexpr std::int64_t max_sequence_length = 512;
+/// get_transformer_block_names
+inline constexpr std::string_view block_names[] = {"blocks"};
 /// A latent frame is of so many frames, but for the first one.
 inline constexpr std::int64_t temporal = 4;
 

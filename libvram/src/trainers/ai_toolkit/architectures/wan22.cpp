@@ -206,7 +206,6 @@ class Wan2214b : public Wan22 {
     static nn::Rules rules_of(const Architecture& architecture, const job::Job& job, bool trains) {
         nn::Rules rules = transformer_rules(architecture, job);
         if (trains) return rules;
-        rules.adapter = nullptr;
         rules.adapts = nullptr;
         rules.train_base = false;
         return rules;
@@ -393,6 +392,7 @@ const Architecture architecture{
     .denoiser = "transformer_1",
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::stage_options,
+    .modules = {.block_names = wan::block_names},
     .sample_frames = wan::rounded,
     .refuses = wan::refuses,
     .plays = plays,
@@ -432,6 +432,7 @@ const Architecture architecture{
     .denoiser = "transformer_1",
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::stage_options,
+    .modules = {.block_names = wan::block_names},
     .sample_frames = wan::floored,
     .refuses = wan::refuses,
     .plays = plays,
@@ -466,6 +467,7 @@ const Architecture architecture{
     .most_references = 1,
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::tiling_options,
+    .modules = {.block_names = wan::block_names},
     .sample_frames = wan::floored,
     .plays = plays,
     .taken_for = taken_for,
