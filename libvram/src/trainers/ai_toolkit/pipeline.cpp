@@ -24,8 +24,6 @@ models::Request sized(const job::Batch& batch) {
     return request;
 }
 
-}
-
 /// fnmatch of a pattern whose only signs are stars.
 bool matches(std::string_view name, std::string_view pattern) {
     const std::size_t star = pattern.find('*');

@@ -27,12 +27,12 @@ struct ModuleTree {
     char dot = '$';                           // what stands for a dot in lora_name: "$$" in PEFT's format, else "_"
     /// get_transformer_block_names, or what lora_special.py knows of the class: transformer_only asks for one of them
     /// in a name. Empty: it asks for nothing.
-    std::span<const std::string_view> block_names;
+    std::span<const std::string_view> block_names{};
     /// Where a UNet has modules of a class: names that hold `part`. Empty: the model is one root.
     struct Root {
         std::string_view class_name, part;
     };
-    std::span<const Root> roots;
+    std::span<const Root> roots{};
     std::string_view tuned_prefix = "transformer";  // of parameters' names in a full fine-tune
 };
 

@@ -342,8 +342,6 @@ class Wan225b final : public Wan22 {
     Tensor i2v_loss_mask_;
 };
 
-bool holds(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
-
 template <class Class, const Architecture* architecture>
 std::unique_ptr<Pipeline> made(const job::Job& job, const profile::Catalogue& catalogue, Run& run) {
     return std::make_unique<Class>(*architecture, job, catalogue, run);
