@@ -106,6 +106,7 @@ struct Training {
     Objective objective;
     Validation validation;
     std::vector<Batch> batches;  // what the dataset yields; never empty. The heaviest comes wherever it comes
+    std::string noise_scheduler{};  // as the trainer calls it, where it has more than one
     bool operator==(const Training&) const = default;
 };
 
@@ -139,6 +140,7 @@ struct Sampling {
     double guidance = 1;
     std::int64_t steps = 0;
     bool merges_adapter = false;  // while rendering the adapter is added into the weights
+    std::string sampler{};        // as the trainer calls it, where it has more than one
     bool operator==(const Sampling&) const = default;
 };
 

@@ -50,6 +50,7 @@ struct TrainConfig {
     std::vector<ValidationItem> validation;
     bool unload_text_encoder = false, cache_text_embeddings = false;
     bool disable_sampling = false, skip_first_sample = false;
+    std::string noise_scheduler = "ddpm";
     bool operator==(const TrainConfig&) const = default;
 };
 
@@ -99,6 +100,7 @@ struct SampleItem {
 
 struct SampleConfig {
     std::int64_t sample_every = 100;  // 0: only the baseline and the end
+    std::string sampler = "ddpm";
     std::vector<SampleItem> samples;
     bool operator==(const SampleConfig&) const = default;
 };

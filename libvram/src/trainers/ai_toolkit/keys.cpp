@@ -375,7 +375,7 @@ constexpr Key sample[] = {
     {"sample_every", memory},
     {"network_multiplier", memory},
     {"num_frames", memory},
-    {"sampler"},
+    {"sampler", memory},
     {"sample_start_step"},
     {"neg"},
     {"seed"},

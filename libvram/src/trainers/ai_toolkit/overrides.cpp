@@ -266,7 +266,8 @@ class Reader {
 /// Of the architectures that are played: "FLUX.1 and Flex.1".
 std::string played() {
     std::string out;
-    for (const Architecture* one : architectures()) out += (out.empty() ? "" : ", ") + std::string(one->models);
+    for (const Architecture* one : architectures())
+        if (one->fails_with.empty()) out += (out.empty() ? "" : ", ") + std::string(one->models);
     return out;
 }
 

@@ -158,6 +158,8 @@ class Pipeline {
     /// noise_scheduler.add_noise of one item: `original_sample` and `noise` [1, …], `timestep` [1]. As it stands here:
     /// CustomFlowMatchEulerDiscreteScheduler's.
     [[nodiscard]] virtual Tensor add_noise(const Tensor& original_sample, const Tensor& noise, const Tensor& timestep);
+    /// add_all_snr_to_noise_scheduler: a table that schedulers of diffusion models keep from before the loop on.
+    virtual void add_all_snr() {}
     /// What architectures with control images put beside the noisy latents.
     [[nodiscard]] virtual Tensor condition_noisy_latents(const Tensor& latents, const job::Batch& batch);
     /// What the prediction is compared with. As it stands here, of flow matching: noise - latents.

@@ -158,6 +158,7 @@ class Process {
         }
         if (parts_.cache_latents) pipeline_.vae->to_cpu();
         pipeline_.flush();
+        pipeline_.add_all_snr();
         if (parts_.cache_text || parts_.unload_text) {
             resident_.cached_blank_embeds = encode(blank);
             if (training_.objective.preservation == job::Objective::Preservation::class_prompt)

@@ -30,11 +30,23 @@ struct Arch {
 };
 
 Arch arch_of(const Node& model) {
-    if (const Node* node = model.find("arch"); node != nullptr && node->text() != nullptr)
-        return {node->text()->substr(0, node->text()->find(':')), "arch"};
-    for (const auto& [flag, name] : arch_flags)
-        if (const Node* value = model.find(flag); value != nullptr && truthy(*value)) return {std::string(name), flag};
-    return {"sd1", "name_or_path"};
+    const auto says = [&](std::string_view flag) {
+        const Node* value = model.find(flag);
+        return value != nullptr && truthy(*value);
+    };
+    Arch out{"sd1", "name_or_path"};
+    if (const Node* node = model.find("arch"); node != nullptr && node->text() != nullptr) {
+        out = {node->text()->substr(0, node->text()->find(':')), "arch"};
+    } else {
+        for (const auto& [flag, name] : arch_flags)
+            if (says(flag)) {
+                out = {std::string(name), flag};
+                break;
+            }
+    }
+    // The one flag that is looked at beside the architecture; no `arch` holds a colon.
+    if (out.name == "pixart" && says("is_pixart_sigma")) out.name = "pixart:sigma";
+    return out;
 }
 
 void read_qtype(Section& model, bool quantizes) {
@@ -92,11 +104,19 @@ void read_arch(Section& process, Config& config) {
     const Arch arch = arch_of(*model);
     config.model.arch = arch.name;
     reading.architecture = architecture_named(arch.name);
-    if (reading.architecture != nullptr || !reading.modelled) return;
-    reading.modelled = false;
+    if (!reading.modelled) return;
     const std::string key = path + "." + std::string(arch.said_by);
+    if (reading.architecture != nullptr && !reading.architecture->fails_with.empty()) {
+        reading.modelled = false;
+        reading.complain_at(
+            *model->find(arch.said_by), key, Problem::conflict,
+            "the trainer itself fails on " + arch.name + ": " + std::string(reading.architecture->fails_with));
+    }
+    if (reading.architecture != nullptr) return;
+    reading.modelled = false;
     std::vector<std::string_view> known;
-    for (const Architecture* one : architectures()) known.insert(known.end(), one->names.begin(), one->names.end());
+    for (const Architecture* one : architectures())
+        if (one->fails_with.empty()) known.insert(known.end(), one->names.begin(), one->names.end());
     std::string names(known.front());
     for (std::size_t i = 1; i < known.size(); ++i)
         names += (i + 1 == known.size() ? " and " : ", ") + std::string(known[i]);
@@ -118,7 +138,14 @@ void read_model(Section& process, Config& config) {
     out.quantize_te = model.flag("quantize_te", out.quantize);
     out.low_vram = model.flag("low_vram", false);
     out.names = {model.parts("only_if_contains"), model.parts("ignore_if_contains")};
-    read_qtype(model, out.quantize || out.quantize_te);
+    const Architecture* architecture = model.reading.architecture;
+    const bool quantizes = architecture == nullptr || architecture->quantizes;
+    if (!quantizes && out.quantize)
+        model.fields.complain("quantize", Problem::unsupported,
+                              std::string("the trainer quantises nothing of ") + std::string(architecture->title) +
+                                  "; it only keeps the adapter apart while it samples",
+                              {}, Severity::warning);
+    read_qtype(model, quantizes && (out.quantize || out.quantize_te));
     read_attn_masking(model);
     read_options(model, out);
     for (const std::string_view key : {"vae_dtype", "te_dtype"})

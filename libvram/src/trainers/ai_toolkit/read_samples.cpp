@@ -196,6 +196,7 @@ SampleConfig read_sample(Section& process, std::string_view key) {
     Section sample = process.section(key, SectionId::sample);
     SampleConfig out;
     const SampleItem defaults = read_item(sample, {});
+    out.sampler = read_scheduler(sample, "sampler");
     out.sample_every = sample.is_null("sample_every") ? 0 : sample.fields.integer("sample_every", {.min = 0}, 100);
     out.samples = read_items(sample, defaults);
     for (SampleItem& item : out.samples) {

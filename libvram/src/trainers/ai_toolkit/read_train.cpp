@@ -74,11 +74,6 @@ void read_words(Section& train) {
         train.refuse("loss_target", "it encodes a second image");
     if (const std::string backend = word("attention_backend", "native"); backend != "native" && backend != "flash")
         train.refuse("attention_backend", "of the attention backends native is");
-    if (const std::string scheduler = word("noise_scheduler", "ddpm");
-        scheduler != "flowmatch" && train.reading.modelled)
-        train.fields.complain("noise_scheduler", Problem::unsupported,
-                              "noise_scheduler is played as flowmatch, which FLUX needs", "flowmatch",
-                              Severity::warning);
 }
 
 void read_objective(Section& train, TrainConfig& out) {
@@ -143,6 +138,7 @@ void read_train(Section& process, Config& config) {
     out.skip_first_sample = train.flag("skip_first_sample", false);
     static_cast<void>(train.flag("force_first_sample", false));  // a run from its first step on samples anyway
     read_words(train);
+    out.noise_scheduler = read_scheduler(train, "noise_scheduler");
     train.finish();
 }
 

@@ -1,6 +1,9 @@
 #include "trainers/ai_toolkit/reading.hpp"
 
 #include <algorithm>
+#include <array>
+
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 
 namespace vram::trainers::ai_toolkit {
 
@@ -36,6 +39,38 @@ std::string path_of(Section& section, std::string_view key, const std::string& t
         from = at + tag.size();
     }
     return out.append(text, from);
+}
+
+std::string read_scheduler(Section& section, std::string_view key) {
+    // toolkit/sampler.py, get_sampler; what it calls DDPM and DDIM add noise alike.
+    constexpr std::array<std::string_view, 17> known{
+        "ddpm",      "flowmatch",   "ddim",        "pndm",          "lms",       "k_lms", "euler", "k_euler", "euler_a",
+        "dpmsolver", "dpmsolver++", "k_dpmsolver", "k_dpmsolver++", "dpmsingle", "heun",  "dpm_2", "dpm_2_a"};
+    constexpr std::array<std::string_view, 3> others{"lcm", "custom_lcm", "mean_flow"};
+    const bool training = key == "noise_scheduler";
+    std::string name = section.value(key) != nullptr ? section.fields.word(key, "ddpm") : "ddpm";
+    const Architecture* architecture = section.reading.architecture;
+    if (!section.reading.modelled || architecture == nullptr) return name;
+    if (!architecture->any_scheduler) {
+        if (training && name != "flowmatch")
+            section.fields.complain(
+                key, Problem::unsupported,
+                "noise_scheduler is played as flowmatch, which " + std::string(architecture->title) + " needs",
+                "flowmatch", Severity::warning);
+        return "flowmatch";
+    }
+    if (name == "ddpm" || name == "flowmatch" || (training && name == "ddim")) return name;
+    const auto is = [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+    if (!is(known) && !is(others) && (training || !name.starts_with("sample_")))
+        section.fields.complain(key, Problem::bad_value, "the trainer knows no scheduler " + name,
+                                nearest(name, known));
+    else if (training && name == "mean_flow")
+        section.refuse(key, "it is for a loss that predicts more than once");
+    else
+        section.fields.complain(key, Problem::unsupported,
+                                std::string(key) + " " + name + " is played as ddpm; the difference is a few latents",
+                                {}, Severity::note);
+    return "ddpm";
 }
 
 }  // namespace vram::trainers::ai_toolkit

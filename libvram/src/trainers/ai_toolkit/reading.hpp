@@ -46,6 +46,10 @@ void read_datasets(Section& process, Config& config);
 /// read_samples.cpp: `sample` or `first_sample`.
 [[nodiscard]] SampleConfig read_sample(Section& process, std::string_view key);
 
+/// `train.noise_scheduler` or `sample.sampler`, by the names of get_sampler; "ddpm" where it is not said. Those of
+/// diffusion models are played as one; an architecture without them is played by "flowmatch".
+[[nodiscard]] std::string read_scheduler(Section& section, std::string_view key);
+
 /// A path or a name under `key` with the job's name for each `[name]` in it; empty, after a complaint, beyond
 /// most_path and with a NUL. `text` is what stands there.
 [[nodiscard]] std::string path_of(Section& section, std::string_view key, const std::string& text);

@@ -185,6 +185,7 @@ job::Training training_of(const Config& config) {
     out.gradient_accumulation = config.train.gradient_accumulation;
     out.ema = config.train.ema;
     out.switch_boundary_every = config.train.switch_boundary_every;
+    out.noise_scheduler = config.train.noise_scheduler;
     out.objective = config.train.objective;
     for (const DatasetConfig& dataset : config.datasets) {
         out.objective.masks = out.objective.masks || dataset.masks;
@@ -201,7 +202,9 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     out.vae = architecture.vae;
     out.text_encoders.assign(architecture.text_encoders.begin(), architecture.text_encoders.end());
     out.vae_dtype = out.text_encoder_dtype = config.train.dtype;
-    if (config.model.quantize_te) out.text_encoder_quantization = Quantization::quanto_qfloat8;
+    const ModelConfig& model = config.model;
+    if (architecture.quantizes && (architecture.text_encoder_by_quantize ? model.quantize : model.quantize_te))
+        out.text_encoder_quantization = Quantization::quanto_qfloat8;
     // The VAE leaves only if every dataset is cached.
     out.cache_latents = std::all_of(config.datasets.begin(), config.datasets.end(),
                                     [](const DatasetConfig& dataset) { return dataset.cache_latents; });
@@ -221,6 +224,7 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     // `first_sample` is rendered even where the baseline is skipped.
     out.baseline = !config.train.skip_first_sample || !config.first_sample.empty();
     out.periodic = true;  // at the end at the latest
+    out.sampler = config.sample.sampler;
     std::vector<SampleItem> items = config.first_sample;
     items.insert(items.end(), config.sample.samples.begin(), config.sample.samples.end());
     bool one_multiplier = true;
@@ -286,7 +290,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
             job.model = model_of(document, config, architecture, catalogue, complaints, notes);
     }
     job.dtype = config.train.dtype;
-    if (config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
+    if (architecture.quantizes && config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
     job::Training training = training_of(config);
     training.batches = overrides.sizes_said
                            ? overrides.batches

@@ -262,7 +262,7 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     scheduler_timesteps_ = pipeline_.set_train_timesteps();
     const Tensors held = pipeline_.adjust_multistage_timesteps(scheduler_timesteps_);
     const Tensor timestep_indices = run_.empty({batch.count}, Dtype::i64, Op::noise);
-    out.timesteps = run_.empty({batch.count}, Dtype::f32, Op::index);
+    out.timesteps = run_.empty({batch.count}, scheduler_timesteps_.dtype(), Op::index);
 
     out.noise = run_.empty(shape, dtype, Op::noise);  // randn_like(latents)
     out.noise = shadow::mul_scalar(out.noise);        // * noise_multiplier
