@@ -56,7 +56,8 @@ class AuraFlow final : public StableDiffusion {
     /// AuraFlowPipeline.__call__ with given embeds.
     void generate_single_image(const PromptEmbeds& conditional_embeds, const PromptEmbeds& unconditional_embeds,
                                const job::Batch& image) override {
-        Tensor latents, prompt_embeds, prompt_attention_mask, negative_prompt_embeds, negative_prompt_attention_mask;
+        Loop loop;
+        Tensor prompt_embeds, prompt_attention_mask, negative_prompt_embeds, negative_prompt_attention_mask, timestep;
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         {
             const StageScope stage(run, "denoise");
@@ -69,21 +70,18 @@ class AuraFlow final : public StableDiffusion {
                 negative_prompt_attention_mask = flat(unconditional_embeds.attention_mask);
                 prompt_embeds = shadow::cat({negative_prompt_embeds, prompt_embeds}, 0);
             }
-            const Schedule schedule = set_timesteps();
-            latents = prepare_latents(image, false);
+            set_timesteps(loop);
+            loop.latents = prepare_latents(image, false);
             const models::Request request = request_of(batch, conditional_embeds);
-            Tensor timestep;
-            denoise(latents, schedule, [&](const Tensor& latent_model_input, const Tensor&) {
+            denoise(loop, [&](const Tensor& latent_model_input, const Tensor&) {
                 timestep = time(batch.count);
                 return transform({latent_model_input, prompt_embeds, timestep}, request);
             });
         }
-        {
-            const StageScope stage(run, "decode");
-            const bool needs_upcasting = upcast_vae();  // and nothing casts it back
-            if (needs_upcasting) latents = shadow::to_float(latents);
-            decode(shadow::div_scalar(latents), image);
-        }
+        const StageScope stage(run, "decode");
+        const bool needs_upcasting = upcast_vae();  // and nothing casts it back
+        if (needs_upcasting) loop.latents = shadow::to_float(loop.latents);
+        decode(shadow::div_scalar(loop.latents), image);
     }
 
   private:

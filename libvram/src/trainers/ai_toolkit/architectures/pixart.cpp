@@ -95,7 +95,8 @@ class PixArt final : public StableDiffusion {
     void generate_single_image(const PromptEmbeds& conditional_embeds, const PromptEmbeds& unconditional_embeds,
                                const job::Batch& image) override {
         const job::Batch rendered = binned(image);
-        Tensor latents, prompt_embeds, prompt_attention_mask, negative_prompt_embeds, negative_prompt_attention_mask;
+        Loop loop;
+        Tensor prompt_embeds, prompt_attention_mask, negative_prompt_embeds, negative_prompt_attention_mask;
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         {
             const StageScope stage(run, "denoise");
@@ -109,21 +110,19 @@ class PixArt final : public StableDiffusion {
                 prompt_embeds = shadow::cat({negative_prompt_embeds, prompt_embeds}, 0);
                 prompt_attention_mask = shadow::cat({negative_prompt_attention_mask, prompt_attention_mask}, 0);
             }
-            const Schedule schedule = set_timesteps();
-            latents = prepare_latents(rendered, true);
+            set_timesteps(loop);
+            loop.latents = prepare_latents(rendered, true);
             const models::Request request = request_of(batch, conditional_embeds);
             denoise(
-                latents, schedule,
+                loop,
                 [&](const Tensor& input, const Tensor& t) {
                     const Tensor current_timestep = shadow::expand(t, {batch.count});
                     return transform({input, prompt_embeds, prompt_attention_mask, current_timestep}, request);
                 },
                 true);
         }
-        {
-            const StageScope stage(run, "decode");
-            decode(shadow::div_scalar(latents), rendered);
-        }
+        const StageScope stage(run, "decode");
+        decode(shadow::div_scalar(loop.latents), rendered);
     }
 };
 

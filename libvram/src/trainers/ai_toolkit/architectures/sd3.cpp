@@ -79,8 +79,9 @@ class StableDiffusion3 final : public StableDiffusion {
     /// StableDiffusion3Pipeline.__call__ with given embeds.
     void generate_single_image(const PromptEmbeds& conditional_embeds, const PromptEmbeds& unconditional_embeds,
                                const job::Batch& image) override {
-        Tensor latents, prompt_embeds = conditional_embeds.text_embeds[0],
-                        pooled_prompt_embeds = conditional_embeds.pooled_embeds;
+        Loop loop;
+        Tensor prompt_embeds = conditional_embeds.text_embeds[0],
+               pooled_prompt_embeds = conditional_embeds.pooled_embeds;
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         {
             const StageScope stage(run, "denoise");
@@ -90,26 +91,24 @@ class StableDiffusion3 final : public StableDiffusion {
                 prompt_embeds = shadow::cat({unconditional_embeds.text_embeds[0], prompt_embeds}, 0);
                 pooled_prompt_embeds = shadow::cat({unconditional_embeds.pooled_embeds, pooled_prompt_embeds}, 0);
             }
-            latents = prepare_latents(image, false);
-            const Schedule schedule = set_timesteps();
+            loop.latents = prepare_latents(image, false);
+            set_timesteps(loop);
             const models::Request request = request_of(batch, conditional_embeds);
-            denoise(latents, schedule, [&](const Tensor& input, const Tensor& t) {
+            denoise(loop, [&](const Tensor& latent_model_input, const Tensor& t) {
                 const Tensor timestep = shadow::expand(t, {batch.count});
-                return transform({input, prompt_embeds, pooled_prompt_embeds, timestep}, request);
+                return transform({latent_model_input, prompt_embeds, pooled_prompt_embeds, timestep}, request);
             });
         }
-        {
-            const StageScope stage(run, "decode");
-            Tensor scaled = shadow::div_scalar(latents);
-            latents = shadow::add_scalar(std::move(scaled));
-            decode(latents, image);
-        }
+        const StageScope stage(run, "decode");
+        Tensor scaled = shadow::div_scalar(loop.latents);
+        loop.latents = shadow::add_scalar(std::move(scaled));
+        decode(loop.latents, image);
     }
 
   private:
     /// _get_clip_prompt_embeds: the pooled output is repeated, too.
     [[nodiscard]] Clip encode_projected(Part& text_encoder, std::int64_t count) {
-        Clip out = encode_clip(text_encoder, count);
+        Clip out = encode_clip(text_encoder, count, true);
         out.pooled = shadow::repeat(out.pooled, {1, 1});
         return out;
     }

@@ -78,7 +78,7 @@ void StableDiffusion::finish_loading() {
     flush();
 }
 
-StableDiffusion::Clip StableDiffusion::encode_clip(Part& text_encoder, std::int64_t count) {
+StableDiffusion::Clip StableDiffusion::encode_clip(Part& text_encoder, std::int64_t count, bool projected) {
     models::Request request;
     request.batch = count;
     request.text_tokens = clip_tokens;
@@ -89,23 +89,21 @@ StableDiffusion::Clip StableDiffusion::encode_clip(Part& text_encoder, std::int6
         const Tensors tokens = on_device(run, text_encoder.model->inputs(request));
         // {before the first layer, after each, last_hidden_state, pooled}: hidden_states[-2]
         const Tensors prompt_embeds = text_encoder.forward(tokens, request);
-        out.pooled = prompt_embeds.back();
+        out.pooled = prompt_embeds[prompt_embeds.size() - (projected ? 1 : 2)];
         out.prompt_embeds = prompt_embeds[prompt_embeds.size() - 4];
     }
     out.prompt_embeds = shadow::repeat(out.prompt_embeds, {1, 1, 1});
     return out;
 }
 
-StableDiffusion::Schedule StableDiffusion::set_timesteps() const {
-    Schedule out;
+void StableDiffusion::set_timesteps(Loop& loop) const {
     const std::int64_t steps = job.sampling.steps;
     if (job.sampling.sampler == flowmatch) {
-        out.timesteps = run.empty({steps}, Dtype::f32, Op::to_device);
-        out.sigmas = run.empty({steps + 1}, Dtype::f32, Op::cat);
+        loop.timesteps = run.empty({steps}, Dtype::f32, Op::to_device);
+        loop.sigmas = run.empty({steps + 1}, Dtype::f32, Op::cat);
     } else {
-        out.timesteps = run.empty({steps}, Dtype::i64, Op::to_device);
+        loop.timesteps = run.empty({steps}, Dtype::i64, Op::to_device);
     }
-    return out;
 }
 
 Tensor StableDiffusion::prepare_latents(const job::Batch& image, bool scaled) const {
@@ -114,22 +112,21 @@ Tensor StableDiffusion::prepare_latents(const job::Batch& image, bool scaled) co
     return latents;
 }
 
-void StableDiffusion::denoise(Tensor& latents, const Schedule& schedule, const Predict& predict, bool learned_sigma) {
-    Tensor latent_model_input, noise_pred, noise_pred_uncond, noise_pred_text;
+void StableDiffusion::denoise(Loop& loop, const Predict& predict, bool learned_sigma) {
     for (int i = 0; i < 2; ++i) {
-        const Tensor t = shadow::slice(schedule.timesteps, 0, 0, 1);
-        latent_model_input = guides() ? shadow::cat({latents, latents}, 0) : latents;
-        noise_pred = predict(latent_model_input, t);
+        const Tensor t = shadow::slice(loop.timesteps, 0, 0, 1);
+        loop.latent_model_input = guides() ? shadow::cat({loop.latents, loop.latents}, 0) : loop.latents;
+        loop.noise_pred = predict(loop.latent_model_input, t);
         if (guides()) {
-            const Tensors chunks = shadow::chunk(noise_pred, 2, 0);
-            noise_pred_uncond = chunks[0];
-            noise_pred_text = chunks[1];
-            Tensor guided = shadow::sub(noise_pred_text, noise_pred_uncond);
+            const Tensors chunks = shadow::chunk(loop.noise_pred, 2, 0);
+            loop.noise_pred_uncond = chunks[0];
+            loop.noise_pred_text = chunks[1];
+            Tensor guided = shadow::sub(loop.noise_pred_text, loop.noise_pred_uncond);
             guided = shadow::mul_scalar(std::move(guided));
-            noise_pred = shadow::add(noise_pred_uncond, std::move(guided));
+            loop.noise_pred = shadow::add(loop.noise_pred_uncond, std::move(guided));
         }
-        if (learned_sigma) noise_pred = shadow::chunk(noise_pred, 2, 1)[0];
-        latents = step(noise_pred, latents);
+        if (learned_sigma) loop.noise_pred = shadow::chunk(loop.noise_pred, 2, 1)[0];
+        loop.latents = step(loop.noise_pred, loop.latents);
     }
 }
 
@@ -210,28 +207,27 @@ class UNet final : public StableDiffusion {
     /// StableDiffusionPipeline.__call__ with given embeds.
     void generate_single_image(const PromptEmbeds& conditional_embeds, const PromptEmbeds& unconditional_embeds,
                                const job::Batch& image) override {
-        Tensor latents;
+        Loop loop;
+        Tensor prompt_embeds, negative_prompt_embeds;
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         {
             const StageScope stage(run, "denoise");
-            Tensor prompt_embeds = shadow::repeat(conditional_embeds.text_embeds[0], {1, 1, 1}), negative_prompt_embeds;
+            prompt_embeds = shadow::repeat(conditional_embeds.text_embeds[0], {1, 1, 1});
             job::Batch batch = image;
             if (guides()) {
                 batch.count = 2;
                 negative_prompt_embeds = shadow::repeat(unconditional_embeds.text_embeds[0], {1, 1, 1});
                 prompt_embeds = shadow::cat({negative_prompt_embeds, prompt_embeds}, 0);
             }
-            const Schedule schedule = set_timesteps();
-            latents = prepare_latents(image, true);
+            set_timesteps(loop);
+            loop.latents = prepare_latents(image, true);
             const models::Request request = request_of(batch, conditional_embeds);
-            denoise(latents, schedule, [&](const Tensor& latent_model_input, const Tensor& t) {
+            denoise(loop, [&](const Tensor& latent_model_input, const Tensor& t) {
                 return transform({latent_model_input, t, prompt_embeds}, request);
             });
         }
-        {
-            const StageScope stage(run, "decode");
-            decode(shadow::div_scalar(latents), image);
-        }
+        const StageScope stage(run, "decode");
+        decode(shadow::div_scalar(loop.latents), image);
     }
 };
 
@@ -330,8 +326,8 @@ class StableDiffusionXL final : public StableDiffusion {
 
     /// train_tools.py, encode_prompts_xl: both encoders, whatever use_text_encoder_1 and _2 say.
     [[nodiscard]] PromptEmbeds get_prompt_embeds(const Prompts& prompts) override {
-        const Clip first = encode_clip(*text_encoders[0], prompts.count);
-        const Clip second = encode_clip(*text_encoders[1], prompts.count);
+        const Clip first = encode_clip(*text_encoders[0], prompts.count, false);
+        const Clip second = encode_clip(*text_encoders[1], prompts.count, true);
         PromptEmbeds out;
         out.pooled_embeds = shadow::repeat(second.pooled, {1, 1});
         out.text_embeds = {shadow::cat({first.prompt_embeds, second.prompt_embeds}, 2)};
@@ -355,40 +351,38 @@ class StableDiffusionXL final : public StableDiffusion {
     /// StableDiffusionXLPipeline.__call__ with given embeds.
     void generate_single_image(const PromptEmbeds& conditional_embeds, const PromptEmbeds& unconditional_embeds,
                                const job::Batch& image) override {
-        Tensor latents;
+        Loop loop;
+        Tensor prompt_embeds, negative_prompt_embeds, pooled_prompt_embeds, negative_pooled_prompt_embeds;
+        Tensor add_text_embeds, add_time_ids;
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
-        // These names live until the pipeline returns.
-        Tensor prompt_embeds = shadow::repeat(conditional_embeds.text_embeds[0], {1, 1, 1});
-        Tensor negative_prompt_embeds, negative_pooled_prompt_embeds;
-        if (guides()) negative_prompt_embeds = shadow::repeat(unconditional_embeds.text_embeds[0], {1, 1, 1});
-        const Tensor pooled_prompt_embeds = shadow::repeat(conditional_embeds.pooled_embeds, {1, 1});
-        if (guides()) negative_pooled_prompt_embeds = shadow::repeat(unconditional_embeds.pooled_embeds, {1, 1});
-        const Schedule schedule = set_timesteps();
         {
             const StageScope stage(run, "denoise");
-            latents = prepare_latents(image, true);
-            Tensor add_text_embeds = pooled_prompt_embeds;
+            prompt_embeds = shadow::repeat(conditional_embeds.text_embeds[0], {1, 1, 1});
+            if (guides()) negative_prompt_embeds = shadow::repeat(unconditional_embeds.text_embeds[0], {1, 1, 1});
+            pooled_prompt_embeds = shadow::repeat(conditional_embeds.pooled_embeds, {1, 1});
+            if (guides()) negative_pooled_prompt_embeds = shadow::repeat(unconditional_embeds.pooled_embeds, {1, 1});
+            set_timesteps(loop);
+            loop.latents = prepare_latents(image, true);
+            add_text_embeds = pooled_prompt_embeds;
             job::Batch batch = image;
             if (guides()) {
                 batch.count = 2;
                 prompt_embeds = shadow::cat({negative_prompt_embeds, prompt_embeds}, 0);
                 add_text_embeds = shadow::cat({negative_pooled_prompt_embeds, add_text_embeds}, 0);
             }
-            Tensor add_time_ids = run.empty({batch.count, 6}, job.dtype, Op::to_device);
+            add_time_ids = run.empty({batch.count, 6}, job.dtype, Op::to_device);
             add_time_ids = shadow::repeat(add_time_ids, {1, 1});
             const models::Request request = request_of(batch, conditional_embeds);
-            denoise(latents, schedule, [&](const Tensor& latent_model_input, const Tensor& t) {
+            denoise(loop, [&](const Tensor& latent_model_input, const Tensor& t) {
                 return transform({latent_model_input, t, prompt_embeds, add_text_embeds, add_time_ids}, request);
             });
         }
-        {
-            const StageScope stage(run, "decode");
-            const bool needs_upcasting = upcast_vae();
-            if (needs_upcasting) latents = shadow::to_float(latents);
-            latents = shadow::div_scalar(latents);
-            decode(latents, image);
-            if (needs_upcasting) vae_to(Dtype::f16);
-        }
+        const StageScope stage(run, "decode");
+        const bool needs_upcasting = upcast_vae();
+        if (needs_upcasting) loop.latents = shadow::to_float(loop.latents);
+        loop.latents = shadow::div_scalar(loop.latents);
+        decode(loop.latents, image);
+        if (needs_upcasting) vae_to(Dtype::f16);
     }
 };
 

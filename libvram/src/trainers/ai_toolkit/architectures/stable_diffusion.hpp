@@ -32,20 +32,24 @@ class StableDiffusion : public Pipeline {
     struct Clip {
         Tensor prompt_embeds, pooled;
     };
-    [[nodiscard]] Clip encode_clip(Part& text_encoder, std::int64_t count);
+    /// `projected`: the class has a projection, and its first output is the pooled one; else it is the last hidden
+    /// state.
+    [[nodiscard]] Clip encode_clip(Part& text_encoder, std::int64_t count, bool projected);
 
     [[nodiscard]] bool guides() const { return job.sampling.guidance > 1; }
-    /// noise_scheduler.set_timesteps, and what it keeps beside them.
-    struct Schedule {
-        Tensor timesteps, sigmas;
+    /// What a pipeline's call has names for until it returns.
+    struct Loop {
+        Tensor timesteps, sigmas;  // the scheduler's
+        Tensor latents, latent_model_input, noise_pred, noise_pred_uncond, noise_pred_text;
     };
-    [[nodiscard]] Schedule set_timesteps() const;
+    /// noise_scheduler.set_timesteps
+    void set_timesteps(Loop& loop) const;
     /// prepare_latents: noise from the host, where `scaled` times init_noise_sigma.
     [[nodiscard]] Tensor prepare_latents(const job::Batch& image, bool scaled) const;
     /// Two steps of the loop. `predict`: {latent_model_input [2 or 1, ..], timestep [1]} → noise_pred; `learned_sigma`:
     /// of its channels the first half.
     using Predict = std::function<Tensor(const Tensor& latent_model_input, const Tensor& timestep)>;
-    void denoise(Tensor& latents, const Schedule& schedule, const Predict& predict, bool learned_sigma = false);
+    void denoise(Loop& loop, const Predict& predict, bool learned_sigma = false);
     /// upcast_vae, where the VAE overflows in fp16: true if it is in fp32 now.
     [[nodiscard]] bool upcast_vae();
     /// vae.to(dtype=), of a VAE on the GPU: one parameter after the other.
