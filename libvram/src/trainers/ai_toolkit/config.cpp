@@ -18,8 +18,8 @@ constexpr std::array<std::string_view, 4> training_processes{"sd_trainer", "diff
                                                              "textual_inversion_trainer"};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> other_jobs{{
-    {"extract", "it takes an adapter out of a model"},
-    {"train", "its loops are older ones"},
+    {"extract", "it takes an adapter out of what two models differ in, where config.device says, and trains nothing"},
+    {"train", "its processes, slider and others, have training loops of their own"},
     {"mod", "it edits a model"},
     {"generate", "it only samples"},
 }};

@@ -146,6 +146,9 @@ void read_model(Section& process, Config& config) {
                                   "; it only keeps the adapter apart while it samples",
                               {}, Severity::warning);
     read_qtype(model, quantizes && (out.quantize || out.quantize_te));
+    // bitsandbytes', of encoders that `quantize` leaves alone.
+    if (const std::int64_t bits = model.fields.integer("text_encoder_bits", {.min = 1}, 16); !quantizes && bits < 16)
+        model.refuse("text_encoder_bits", "a text encoder in 8 or 4 bits is not");
     read_attn_masking(model);
     read_options(model, out);
     for (const std::string_view key : {"vae_dtype", "te_dtype"})

@@ -225,6 +225,17 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     out.baseline = !config.train.skip_first_sample || !config.first_sample.empty();
     out.periodic = true;  // at the end at the latest
     out.sampler = config.sample.sampler;
+    if (config.train.cache_text_embeddings && !architecture.cached_samples_fail.empty()) {
+        auto [place, key] = said_at(document, "train.cache_text_embeddings");
+        notes.push_back({Severity::warning,
+                         Problem::conflict,
+                         std::move(place),
+                         std::move(key),
+                         "true",
+                         {},
+                         "the trainer's samples of " + std::string(architecture.title) +
+                             " fail with cached text embeddings: " + std::string(architecture.cached_samples_fail)});
+    }
     std::vector<SampleItem> items = config.first_sample;
     items.insert(items.end(), config.sample.samples.begin(), config.sample.samples.end());
     bool one_multiplier = true;
@@ -297,6 +308,15 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
                            : dataset_batches(config, architecture, document, overrides.text_tokens, complaints, notes);
     training.validation.batches = validation_batches(config.train.validation, architecture);
     const bool empty = training.batches.empty();
+    for (const job::Batch& batch : training.batches) {
+        if (architecture.most_items == 0 || batch.count <= architecture.most_items) continue;
+        auto [place, key] = said_at(document, "train.batch_size");
+        complaints.push_back({Severity::error, Problem::conflict, std::move(place), std::move(key),
+                              std::to_string(batch.count), std::to_string(architecture.most_items),
+                              "the trainer takes " + std::string(architecture.title) + " in batches of at most " +
+                                  std::to_string(architecture.most_items)});
+        break;
+    }
     job.work = std::move(training);
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config, architecture);

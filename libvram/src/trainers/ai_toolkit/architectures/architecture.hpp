@@ -66,8 +66,10 @@ struct Architecture {
     /// Whether load_model looks at `quantize` at all, and whether the text encoder is quantised by it, not by
     /// `quantize_te`.
     bool quantizes = true, text_encoder_by_quantize = false;
-    bool any_scheduler = false;     // noise_scheduler and sampler may be any of get_sampler's; else flow matching alone
-    std::int64_t most_items = 0;    // in a batch; 0: any number
+    bool any_scheduler = false;   // noise_scheduler and sampler may be any of get_sampler's; else flow matching alone
+    std::int64_t most_items = 0;  // in a batch; 0: any number
+    /// Why samples fail in the trainer where text embeddings are cached; empty: they do not.
+    std::string_view cached_samples_fail{};
     std::string_view fails_with{};  // why the trainer itself cannot run it, and the way out; empty: it can
 
     ModuleTree modules;

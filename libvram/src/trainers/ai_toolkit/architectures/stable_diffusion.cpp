@@ -386,6 +386,9 @@ class StableDiffusionXL final : public StableDiffusion {
     }
 };
 
+/// unloader.py, FakeTextEncoder has no config.
+constexpr std::string_view cached_samples_fail =
+    "the pipeline asks the freed text encoder for its projection_dim; set disable_sampling: true";
 constexpr std::string_view names[] = {"sdxl"};
 constexpr std::string_view text_encoders[] = {"clip_l", "openclip_bigg"};
 
@@ -423,6 +426,7 @@ const Architecture architecture{
     .lora_dot = "_",
     .quantizes = false,
     .any_scheduler = true,
+    .cached_samples_fail = cached_samples_fail,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
