@@ -153,7 +153,7 @@ TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
              Case{{{"data.buckets", "[[1024, 1024, 5]]"}}, Problem::unsupported, "data.buckets", ""},
              Case{{{"quantize", "quanto_qint8"}}, Problem::bad_value, "quantize", "quanto_qfloat8"},
              Case{{{"model", "flux1_def"}}, Problem::unknown_model, "model", "flux1_dev"},
-             Case{{{"model", "sdxl"}}, Problem::unsupported, "model", ""},
+             Case{{{"model", "kolors"}}, Problem::unsupported, "model", ""},
              Case{{{"model", "flux1_kontext"}}, Problem::unsupported, "model", ""},
              Case{{{"train.method", "full"}}, Problem::unsupported, "config.process[0].model.quantize", ""},
              Case{{{"train.method", "full"}, {"quantize", "quanto_qfloat8"}}, Problem::unsupported, "quantize", ""},
