@@ -58,11 +58,6 @@ struct Architecture {
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};
     std::span<const std::string_view> options{};  // of model.model_kwargs those that it looks at
-    /// Which modules a LoRA takes by their names, whatever transformer_only says (LoRASpecialNetwork.create_modules);
-    /// null: those of transformer blocks, or all.
-    bool (*adapts)(std::string_view name) = nullptr;
-    /// What the network puts before a module's name, and what stands for a dot in names of its own.
-    std::string_view lora_prefix = "transformer", lora_dot = "$$";
     /// Whether load_model looks at `quantize` at all, and whether the text encoder is quantised by it, not by
     /// `quantize_te`.
     bool quantizes = true, text_encoder_by_quantize = false;

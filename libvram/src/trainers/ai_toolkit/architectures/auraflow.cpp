@@ -95,9 +95,6 @@ class AuraFlow final : public StableDiffusion {
 constexpr std::string_view names[] = {"auraflow"};
 constexpr std::string_view text_encoders[] = {"pile_t5_xl"};
 
-/// No filter is for its blocks: every linear.
-bool adapts(std::string_view) { return true; }
-
 bool plays(const profile::ModelProfile& profile) { return profile.family == "auraflow"; }
 
 std::string_view taken_for(std::string_view, std::string_view name) {
@@ -120,12 +117,10 @@ const Architecture architecture{
     .text_tokens = 256,
     .bucket_step = 16,
     .divisible_by = 16,
-    .adapts = adapts,
-    .lora_prefix = "lora_transformer",
-    .lora_dot = "_",
     .quantizes = false,
     .any_scheduler = true,
     .most_items = 1,
+    .modules = {.prefix = "lora_transformer", .dot = '_'},
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

@@ -128,6 +128,7 @@ class PixArt final : public StableDiffusion {
 
 constexpr std::string_view names[] = {"pixart"};
 constexpr std::string_view text_encoders[] = {"t5_xxl"};
+constexpr std::string_view block_names[] = {"transformer_blocks"};
 
 bool plays(const profile::ModelProfile& profile) { return profile.family == "pixart"; }
 
@@ -151,10 +152,9 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = 16,
     .sample_step = 8,
-    .lora_prefix = "lora_transformer",
-    .lora_dot = "_",
     .quantizes = false,
     .any_scheduler = true,
+    .modules = {.prefix = "lora_transformer", .dot = '_', .block_names = block_names},
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
@@ -184,10 +184,9 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = 16,
     .sample_step = 8,
-    .lora_prefix = "lora_transformer",
-    .lora_dot = "_",
     .quantizes = false,
     .any_scheduler = true,
+    .modules = {.prefix = "lora_transformer", .dot = '_', .block_names = pixart::block_names},
     .plays = pixart::plays,
     .taken_for = pixart::taken_for,
     .make = make,
@@ -209,6 +208,7 @@ const Architecture architecture{
     .title = "PixArt-Sigma",
     .models = "PixArt-Sigma",
     .fails_with = "it looks for a UNet in PixArt's pipeline; write arch: pixart and is_pixart_sigma: true",
+    .modules = {.prefix = "lora_transformer", .dot = '_', .block_names = block_names},
     .plays = plays,
     .taken_for = pixart::taken_for,
     .make = pixart_sigma::make,

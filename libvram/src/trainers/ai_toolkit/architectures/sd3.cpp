@@ -116,6 +116,7 @@ class StableDiffusion3 final : public StableDiffusion {
 
 constexpr std::string_view names[] = {"sd3"};
 constexpr std::string_view text_encoders[] = {"clip_l_projection", "openclip_bigg", "t5_xxl"};
+constexpr std::string_view block_names[] = {"transformer_blocks"};
 
 bool plays(const profile::ModelProfile& profile) { return profile.family == "sd3"; }
 
@@ -145,6 +146,7 @@ const Architecture architecture{
     .divisible_by = 16,
     .text_encoder_by_quantize = true,
     .any_scheduler = true,
+    .modules = {.block_names = block_names},
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

@@ -169,11 +169,19 @@ void StableDiffusion::vae_to(Dtype dtype) {
             parameter.value = run.empty(parameter.value.sizes(), dtype, Op::to_copy);
 }
 
-namespace sd1 {
 namespace {
 
-/// Below Transformer2DModel; the 1x1 convolutions there, too.
-bool adapts(std::string_view name) { return name.find("attentions.") != std::string_view::npos; }
+/// UNET_TARGET_REPLACE_MODULE, and with convolutions UNET_TARGET_REPLACE_MODULE_CONV2D_3X3 (toolkit/lora_special.py).
+constexpr ModuleTree::Root unet_roots[] = {{"Transformer2DModel", ".attentions."},
+                                           {"ResnetBlock2D", ".resnets."},
+                                           {"Downsample2D", ".downsamplers."},
+                                           {"Upsample2D", ".upsamplers."}};
+constexpr ModuleTree unet_modules{.prefix = "lora_unet", .dot = '_', .roots = unet_roots};
+
+}  // namespace
+
+namespace sd1 {
+namespace {
 
 class UNet final : public StableDiffusion {
   public:
@@ -258,11 +266,9 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = 8,
     .denoiser = "unet",
-    .adapts = adapts,
-    .lora_prefix = "lora_unet",
-    .lora_dot = "_",
     .quantizes = false,
     .any_scheduler = true,
+    .modules = unet_modules,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
@@ -298,11 +304,9 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = 8,
     .denoiser = "unet",
-    .adapts = sd1::adapts,
-    .lora_prefix = "lora_unet",
-    .lora_dot = "_",
     .quantizes = false,
     .any_scheduler = true,
+    .modules = unet_modules,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
@@ -421,12 +425,10 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = 8,
     .denoiser = "unet",
-    .adapts = sd1::adapts,
-    .lora_prefix = "lora_unet",
-    .lora_dot = "_",
     .quantizes = false,
     .any_scheduler = true,
     .cached_samples_fail = cached_samples_fail,
+    .modules = unet_modules,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
@@ -454,6 +456,7 @@ const Architecture architecture{
     .models = "none of SSD-1B and Vega",
     .fails_with =
         "it encodes prompts as those of Stable Diffusion 1, and there are two text encoders; write arch: sdxl",
+    .modules = unet_modules,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
