@@ -16,8 +16,9 @@ std::ptrdiff_t part(const shadow::Trace& a, const shadow::Trace& b) {
 }  // namespace
 
 TEST_CASE("a call that is copied leaves the events of one that is played, for every profile") {
-    for (const profile::ModelProfile& profile : laws::catalogue().models()) {
+    for (const profile::ModelProfile& profile : laws::with_forwards()) {
         CAPTURE(profile.id);
+        CAPTURE(profile.family);
         for (const Kind kind : {Kind::call, Kind::lora, Kind::lora_autocast, Kind::full}) {
             if (profile.kind != profile::ModelKind::denoiser && kind != Kind::call) continue;
             for (const bool checkpointing : {false, true}) {

@@ -11,16 +11,18 @@ Bytes peak(const laws::Played& played) { return played.usage.tensors_peak; }
 }  // namespace
 
 TEST_CASE("parameters are those that were counted elsewhere") {
-    for (const profile::ModelProfile& profile : laws::catalogue().models()) {
+    for (const profile::ModelProfile& profile : laws::with_forwards()) {
         CAPTURE(profile.id);
+        CAPTURE(profile.family);
         CHECK(laws::play(laws::job_of(profile, Kind::call, false)).facts.counts.parameters ==
               profile.checked.parameters);
     }
 }
 
 TEST_CASE("more pictures, more pixels, more text never need less") {
-    for (const profile::ModelProfile& profile : laws::catalogue().models()) {
+    for (const profile::ModelProfile& profile : laws::with_forwards()) {
         CAPTURE(profile.id);
+        CAPTURE(profile.family);
         const Kind kind = profile.kind == profile::ModelKind::denoiser ? Kind::lora : Kind::call;
         const Bytes one = peak(laws::play(laws::job_of(profile, kind, true)));
         CHECK(peak(laws::play(laws::job_of(profile, kind, true, 2))) >= one);
@@ -34,9 +36,10 @@ TEST_CASE("more pictures, more pixels, more text never need less") {
 }
 
 TEST_CASE("checkpointing never keeps more, LoRA adds exactly its parameters, a frozen base needs no gradients") {
-    for (const profile::ModelProfile& profile : laws::catalogue().models()) {
+    for (const profile::ModelProfile& profile : laws::with_forwards()) {
         if (profile.kind != profile::ModelKind::denoiser) continue;
         CAPTURE(profile.id);
+        CAPTURE(profile.family);
         const laws::Played with = laws::play(laws::job_of(profile, Kind::lora, true));
         const laws::Played without = laws::play(laws::job_of(profile, Kind::lora, false));
         CHECK(with.facts.kept_for_backward <= without.facts.kept_for_backward);
@@ -54,8 +57,9 @@ TEST_CASE("checkpointing never keeps more, LoRA adds exactly its parameters, a f
 }
 
 TEST_CASE("a trace is sound: each slot is born once, freed at most once, stages lie in phases, phases add up") {
-    for (const profile::ModelProfile& profile : laws::catalogue().models()) {
+    for (const profile::ModelProfile& profile : laws::with_forwards()) {
         CAPTURE(profile.id);
+        CAPTURE(profile.family);
         const Kind kind = profile.kind == profile::ModelKind::denoiser ? Kind::lora : Kind::call;
         const laws::Played played = laws::play(laws::job_of(profile, kind, true));
         std::vector<int> births(static_cast<std::size_t>(played.trace.slots)), deaths(births);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shadow/run.hpp"
 #include "trainers/torch/play.hpp"
@@ -27,6 +28,16 @@ inline const profile::Catalogue& catalogue() {
     return all;
 }
 
+/// Every profile, and behind it the same with each forward that a trainer has of its own.
+inline std::vector<profile::ModelProfile> with_forwards() {
+    std::vector<profile::ModelProfile> out;
+    for (const profile::ModelProfile& profile : catalogue().models()) {
+        out.push_back(profile);
+        for (const auto& [forward, family] : profile.forwards) out.push_back(profile::with_forward(profile, forward));
+    }
+    return out;
+}
+
 /// The batch of a job of this trainer.
 inline job::Batch& batch_of(job::Job& job) {
     if (auto* call = std::get_if<job::Call>(&job.work)) return call->batch;
@@ -40,6 +51,10 @@ inline job::Job job_of(const profile::ModelProfile& profile, Kind kind, bool che
     job.trainer = "torch";
     job.model = profile.id;
     job.component = profile.kind != profile::ModelKind::denoiser;
+    if (profile.config.has("forward")) {
+        job.described.push_back(profile);
+        if (kind != Kind::lora_autocast) job.dtype = Dtype::f32;  // some run in fp32 or under autocast only
+    }
     job.text_tokens = profile.defaults.text_tokens;
     if (profile.reference_images) job.reference_images = {{256, 384}};
     job::Batch batch;
@@ -62,7 +77,7 @@ inline job::Job job_of(const profile::ModelProfile& profile, Kind kind, bool che
         job::Lora lora;
         lora.rank = 8;
         lora.targets = {"blocks"};
-        lora.dtype = kind == Kind::lora_autocast ? Dtype::f32 : Dtype::bf16;
+        lora.dtype = kind == Kind::lora_autocast ? Dtype::f32 : job.dtype;
         training.method = lora;
         training.autocast = {kind == Kind::lora_autocast, Dtype::bf16};
     }

@@ -26,6 +26,7 @@ std::string job_file(const json& row) {
     out << (component ? "component: " + row["component"].get<std::string>()
                       : "model: " + row["model"].get<std::string>())
         << "\n";
+    if (row.contains("forward")) out << "forward: " << row["forward"].get<std::string>() << "\n";
     if (component) out << "op: " << row.value("op", "forward") << "\n";
     out << "dtype: " << row["weights"].get<std::string>() << "\n";
     const std::string train = row.value("train", "none");
@@ -132,7 +133,7 @@ std::string torch_name(const std::string& dtype) {
 
 TEST_CASE("recordings of real PyTorch are met to the byte") {
     std::printf("%-20s %8s %12s  %s\n", "recording", "figures", "worst apart", "where");
-    for (const char* file : {"denoisers", "components"}) {
+    for (const char* file : {"denoisers", "components", "own_forwards"}) {
         std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/" + file + ".jsonl");
         REQUIRE(rows.good());
         for (std::string line; std::getline(rows, line);) {

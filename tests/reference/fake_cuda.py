@@ -94,6 +94,7 @@ def install() -> None:
     # torch.autocast("cuda") switches itself off if this says that there is no GPU.
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda *_, **__: True
+    torch.cuda.current_device = lambda: 0  # some modules ask when they are imported
 
     # Optimizers and clip_grad_norm_ go tensor by tensor unless they know the class of the parameters.
     for module in ("torch.optim.optimizer", "torch.utils._foreach_utils"):

@@ -43,6 +43,8 @@ def job_file(case: dict[str, Any], model: str | None = None) -> str:
         raise ValueError(f"{case['id']} is a shrunken model, which has no profile")
     kind = "component" if "component" in case else "model"
     lines = ["vramest: 1", "trainer: torch", f"{kind}: {model or case[kind]}", f"dtype: {case['weights']}"]
+    if "forward" in case:
+        lines.append(f"forward: {case['forward']}")
     if kind == "component":
         lines.append(f"op: {case.get('op', 'forward')}")
     if case.get("train", "none") == "none":

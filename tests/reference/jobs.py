@@ -9,16 +9,18 @@ The loop is that of the `torch` trainer (docs: the job file). A case is a flat d
      "width": 1024, "frames": 1, "tiling": false}
 
 `train` is lora, full or none. A text encoder takes `attention_mask`, `all_hidden_states`, `use_cache`. Further keys: `autocast`, `gradient_accumulation`, `ema`, `reference_images`
-([[w, h], ...]); and, to record a shrunken model, `layers` ({"double": 1, "single": 1}) or any `config` override.
+([[w, h], ...]); `forward`, whose own forward is called (`own_forwards.py`); and, to record a shrunken model, `layers` ({"double": 1, "single": 1}) or any `config` override.
 """
 
 import contextlib
 import re
+import sys
 
 import torch
 
 import fake_cuda
 import models
+import own_forwards
 import text_values
 from recorder import Recorder, no_garbage_collector
 
@@ -160,7 +162,7 @@ def _weights_bytes(model, recorder) -> int:
 # -- a denoiser ------------------------------------------------------------------------------------------------------
 
 def _play_model(case: dict, recorder: Recorder) -> dict:
-    entry = models.MODELS[case["model"]]
+    entry = (own_forwards.FORWARDS[case["forward"]] if "forward" in case else models.MODELS)[case["model"]]
     config = _config_of(case, entry)
     cls = entry.load()
     dtype = DTYPES[case["weights"]]
@@ -168,7 +170,7 @@ def _play_model(case: dict, recorder: Recorder) -> dict:
     result = {}
 
     def build():
-        model = cls(**config)
+        model = entry.make(cls, config)
         model.requires_grad_(False)
         if case["train"] == "lora":
             result["adapted_modules"] = _add_lora(model, case)
@@ -197,7 +199,7 @@ def _play_model(case: dict, recorder: Recorder) -> dict:
                    for shape in entry.targets(case, config)] if trains else []
     result["inputs"] = [[name, list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in inputs.items()]
     result["inputs_bytes"] = recorder.bytes_of(inputs.values())
-    arguments = _nested(inputs) | entry.arguments(case) | {"return_dict": False}
+    arguments = _nested(inputs) | entry.arguments(case) | entry.always
     del inputs
     if not trains:
         model.eval()
@@ -209,7 +211,8 @@ def _play_model(case: dict, recorder: Recorder) -> dict:
     result["target_bytes"] = recorder.bytes_of(targets)
     model.train()
     if case.get("checkpointing"):
-        model.enable_gradient_checkpointing()
+        with contextlib.redirect_stdout(sys.stderr):  # some classes tell the user
+            model.enable_gradient_checkpointing()
     with entry.values(case):
         _train(model, arguments, targets, ema, case, recorder, result)
     return result

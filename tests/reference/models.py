@@ -11,8 +11,10 @@ the weights. A dotted name stands inside an argument: `added_cond_kwargs.text_em
 import contextlib
 import dataclasses
 import importlib
+import importlib.util
 import os
 import sys
+import unittest.mock
 from typing import Callable
 
 import torch
@@ -27,7 +29,8 @@ class Model:
     forward wants; `layers` maps short names for a case's `"layers"` to config keys, so that a case can shrink the
     model to one block of each kind. Its steps run inside of `values(case)`, which hands in what a forward reads from
     tensors: fake ones have no values. `checkout` names an environment variable and the repository that it is to lead to,
-    for a class that no package has."""
+    for a class that no package has; `folder` is where its packages lie there, `absent` what they import and nothing that
+    is recorded needs. `make(cls, config)` builds it, `always` is what every call hands over."""
 
     library: str
     cls: str
@@ -38,6 +41,10 @@ class Model:
     arguments: Callable = lambda case: {}
     values: Callable = lambda case: contextlib.nullcontext()
     checkout: tuple = ()
+    folder: str = ""
+    absent: tuple = ()
+    make: Callable = lambda cls, config: cls(**config)
+    always: dict = dataclasses.field(default_factory=lambda: {"return_dict": False})
 
     def load(self) -> type:
         """The real class. Raises NotHere where its checkout is missing."""
@@ -46,9 +53,26 @@ class Model:
             folder = os.environ.get(variable)
             if not folder:
                 raise NotHere(f"{self.cls} is in no package: let {variable} be the folder of a checkout of {repository}")
+            folder = os.path.join(folder, self.folder)
             if folder not in sys.path:
                 sys.path.insert(0, folder)
-        return getattr(importlib.import_module(self.library), self.cls)
+        with _stand_ins(self.absent):
+            return getattr(importlib.import_module(self.library), self.cls)
+
+
+@contextlib.contextmanager
+def _stand_ins(names):
+    """For packages that a module imports and nothing that is recorded needs, where they are not installed."""
+    import diffusers  # noqa: F401  looks which packages there are, and must not find these
+    import transformers  # noqa: F401
+
+    absent = [name for name in names if name not in sys.modules and importlib.util.find_spec(name) is None]
+    sys.modules.update((name, unittest.mock.MagicMock()) for name in absent)
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 class NotHere(Exception):

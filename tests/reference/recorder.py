@@ -29,7 +29,7 @@ aten = torch.ops.aten
 #: Packages whose frames count as "the model's code"; the innermost such frame names an event.
 MODEL_PACKAGES = ("diffusers", "transformers", "peft")
 #: Folders of classes that no package has.
-MODEL_CHECKOUTS = ("omnigen2",)
+MODEL_CHECKOUTS = ("omnigen2", "library", "musubi_tuner")
 #: What any allocation is rounded up to: the smallest block of torch's caching allocator.
 ROUND = 512
 

@@ -3,6 +3,10 @@
 // of its own, as QwenImageEditPipeline and QwenImageEditPlusPipeline put them; behind the layers the picture that they
 // are made of, in the same size, as QwenImageLayeredPipeline does. What it calls layers are frames here: the whole,
 // then each.
+//
+// And musubi-tuner's class of the same name (30c658c, src/musubi_tuner/qwen_image/qwen_image_model.py): its modules are
+// these, its forward lets go of tensors earlier, joins the image first, adds gates by addcmul and hands a mask on.
+// Attention is as with --sdpa.
 #include <algorithm>
 #include <deque>
 #include <vector>
@@ -22,6 +26,7 @@ using nn::Linear;
 struct Sizes {
     std::int64_t dim, heads, head_dim;
     bool zero_cond_t;  // image modulation is computed for the timestep and for 0, and chosen by token
+    bool musubi;       // the forward of musubi-tuner
 };
 
 // apply_rotary_emb_qwen(use_real=False): x [B, S, H, D] with freqs_cis [S, D/2] complex64
@@ -98,6 +103,59 @@ class Attention {
         return {img_attn_output, txt_attn_output};
     }
 
+    /// The same in musubi: `mask` [B, T] bool or undefined; `txt_seq_lens` [B] int64.
+    Tensors musubi(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& mask,
+                   const Tensor& img_freqs, const Tensor& txt_freqs, const Tensor& txt_seq_lens) const {
+        const Tensor hidden_states = std::move(hidden_states_in),
+                     encoder_hidden_states = std::move(encoder_hidden_states_in);
+        const auto split_heads = [&](Tensor x) { return unflatten(std::move(x), -1, {-1, head_dim_}); };
+        Tensor img_query = split_heads(to_q(hidden_states));
+        Tensor img_key = split_heads(to_k(hidden_states));
+        Tensor img_value = split_heads(to_v(hidden_states));
+        Tensor txt_query = split_heads(add_q_proj(encoder_hidden_states));
+        Tensor txt_key = split_heads(add_k_proj(encoder_hidden_states));
+        Tensor txt_value = split_heads(add_v_proj(encoder_hidden_states));
+
+        img_query = norm_q(img_query);
+        img_key = norm_k(img_key);
+        txt_query = norm_added_q(txt_query);
+        txt_key = norm_added_k(txt_key);
+
+        img_query = apply_rotary_emb_qwen(img_query, img_freqs);
+        img_key = apply_rotary_emb_qwen(img_key, img_freqs);
+        txt_query = apply_rotary_emb_qwen(txt_query, txt_freqs);
+        txt_key = apply_rotary_emb_qwen(txt_key, txt_freqs);
+        const std::int64_t seq_img = img_query.size(1);
+
+        // Order: [image, text]
+        Tensor joint_query = cat({std::move(img_query), std::move(txt_query)}, 1);
+        Tensor joint_key = cat({std::move(img_key), std::move(txt_key)}, 1);
+        Tensor joint_value = cat({std::move(img_value), std::move(txt_value)}, 1);
+        Tensor attention_mask;
+        if (mask.defined()) {
+            Tensor ones = mask.run().empty({mask.size(0), seq_img}, Dtype::boolean, Op::ones);
+            attention_mask = cat({std::move(ones), mask}, 1);
+            attention_mask = unsqueeze(unsqueeze(std::move(attention_mask), 1), 1);  // [B, 1, 1, S]
+        }
+        const Tensor total_len = add_scalar(txt_seq_lens);
+        Tensor joint_hidden_states;
+        {
+            Tensor q = transpose(std::move(joint_query), 1, 2);
+            Tensor k = transpose(std::move(joint_key), 1, 2);
+            Tensor v = transpose(std::move(joint_value), 1, 2);
+            joint_hidden_states =
+                scaled_dot_product_attention(std::move(q), std::move(k), std::move(v), attention_mask);
+        }
+        joint_hidden_states = flatten(transpose(std::move(joint_hidden_states), 1, 2), 2, 3);
+
+        Tensor img_attn_output = slice(joint_hidden_states, 1, 0, seq_img);
+        Tensor txt_attn_output = slice(joint_hidden_states, 1, seq_img, joint_hidden_states.size(1));
+        joint_hidden_states = Tensor();
+        img_attn_output = to_out(img_attn_output);
+        txt_attn_output = to_add_out(txt_attn_output);
+        return {img_attn_output, txt_attn_output};
+    }
+
   private:
     std::int64_t head_dim_;
     PlainRmsNorm norm_q, norm_k;
@@ -105,14 +163,16 @@ class Attention {
     PlainRmsNorm norm_added_q, norm_added_k;
 };
 
-/// args: hidden_states, encoder_hidden_states, temb, img_freqs, txt_freqs, modulate_index or undefined →
-/// encoder_hidden_states, hidden_states
+/// args: hidden_states, encoder_hidden_states, temb, img_freqs, txt_freqs, then modulate_index or undefined; in musubi
+/// encoder_hidden_states_mask or undefined, txt_seq_lens and, with zero_cond_t, [N, 0] of the noisy picture's N tokens
+/// → encoder_hidden_states, hidden_states
 class QwenImageTransformerBlock : public Block {
   public:
     QwenImageTransformerBlock(const Builder& parent, const Sizes& sizes)
         : QwenImageTransformerBlock(parent.block(*this), sizes) {}
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
+        if (musubi_) return musubi(args);
         Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[2];
         const Tensor& modulate_index = args[5];
         const Tensor img_mod_params = img_mod(silu(temb));  // [B, 6 D]
@@ -156,8 +216,68 @@ class QwenImageTransformerBlock : public Block {
           txt_norm1(builder.layer_norm("txt_norm1", sizes.dim, false)),
           txt_norm2(builder.layer_norm("txt_norm2", sizes.dim, false)),
           txt_mlp(builder["txt_mlp"], sizes.dim, 4 * sizes.dim, FeedForward::Activation::gelu),
-          zero_cond_t_(sizes.zero_cond_t) {
-        builder.finish(*this, "QwenImageTransformerBlock", {sizes.heads, sizes.head_dim, sizes.zero_cond_t});
+          zero_cond_t_(sizes.zero_cond_t),
+          musubi_(sizes.musubi) {
+        builder.finish(*this, "QwenImageTransformerBlock",
+                       {sizes.heads, sizes.head_dim, sizes.zero_cond_t, sizes.musubi});
+    }
+
+    [[nodiscard]] Tensors musubi(const Tensors& args) const {
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[2];
+        const std::int64_t boundary = zero_cond_t_ ? args[7].size(0) : 0;
+        Tensor img_mod1, img_mod2, txt_mod1, txt_mod2;
+        {
+            const Tensor img_mod_params = img_mod(silu(temb));
+            if (zero_cond_t_) temb = chunk(temb, 2, 0)[0];
+            const Tensor txt_mod_params = txt_mod(silu(temb));
+            Tensors halves = chunk(img_mod_params, 2, -1);
+            img_mod1 = halves[0];
+            img_mod2 = halves[1];
+            halves = chunk(txt_mod_params, 2, -1);
+            txt_mod1 = halves[0];
+            txt_mod2 = halves[1];
+        }
+        Tensors img = musubi_modulate(img_norm1(hidden_states), std::move(img_mod1), boundary);
+        Tensors txt = musubi_modulate(txt_norm1(encoder_hidden_states), std::move(txt_mod1), 0);
+        Tensors output = attn.musubi(std::move(img[0]), std::move(txt[0]), args[5], args[3], args[4], args[6]);
+        hidden_states = addcmul(hidden_states, std::move(img[1]), std::move(output[0]));
+        encoder_hidden_states = addcmul(encoder_hidden_states, std::move(txt[1]), std::move(output[1]));
+
+        img = musubi_modulate(img_norm2(hidden_states), std::move(img_mod2), boundary);
+        Tensor change = img_mlp(std::move(img[0]));
+        hidden_states = addcmul(hidden_states, std::move(img[1]), std::move(change));
+
+        txt = musubi_modulate(txt_norm2(encoder_hidden_states), std::move(txt_mod2), 0);
+        change = txt_mlp(std::move(txt[0]));
+        encoder_hidden_states = addcmul(encoder_hidden_states, std::move(txt[1]), std::move(change));
+
+        if (encoder_hidden_states.dtype() == Dtype::f16) encoder_hidden_states = clamp(encoder_hidden_states);
+        if (hidden_states.dtype() == Dtype::f16) hidden_states = clamp(hidden_states);
+        return {encoder_hidden_states, hidden_states};
+    }
+
+    // _modulate: {x * (1 + scale) + shift, gate}; the tokens from `boundary` on, if it is not 0, by the second half of
+    // the batch
+    static Tensors musubi_modulate(Tensor x_in, Tensor mod_params, std::int64_t boundary) {
+        const Tensor x = std::move(x_in);
+        const Tensors params = chunk(std::move(mod_params), 3, -1);  // shift, scale, gate
+        if (boundary == 0) {
+            Tensor out = mul(x, add_scalar(unsqueeze(params[1], 1)));
+            out = add(std::move(out), unsqueeze(params[0], 1));
+            return {out, unsqueeze(params[2], 1)};
+        }
+        const Tensors halves = halves_of(params);  // of shift, of scale, of gate
+        const auto part = [&](std::size_t second) {
+            Tensor out = slice(x, 1, second == 0 ? 0 : boundary, second == 0 ? boundary : x.size(1));
+            out = mul(std::move(out), add_scalar(halves[2 + second]));
+            return add(std::move(out), halves[second]);
+        };
+        Tensor first = part(0);
+        Tensor second = part(1);
+        Tensor out = cat({std::move(first), std::move(second)}, 1);
+        Tensor gate =
+            cat({expand(halves[4], {-1, boundary, -1}), expand(halves[5], {-1, x.size(1) - boundary, -1})}, 1);
+        return {out, gate};
     }
 
     // _modulate: {x * (1 + scale) + shift, gate}; with an index, each token's vectors are those of its half of the
@@ -174,16 +294,22 @@ class QwenImageTransformerBlock : public Block {
         out = add(std::move(out), result[0]);
         return {out, result[2]};
     }
-    // torch.where(index[..., None] == 0, first half [B, 1, D], second half) → [B, S, D], of each
-    static Tensors by_token(const Tensors& params, const Tensor& index) {
+    // The two halves of the batch [B, 1, D], of each.
+    static Tensors halves_of(const Tensors& params) {
         const std::int64_t actual_batch = params[0].size(0) / 2;
-        Tensors halves, result;
+        Tensors halves;
         for (const Tensor& param : params) {
             halves.push_back(slice(param, 0, 0, actual_batch));
             halves.push_back(slice(param, 0, actual_batch, 2 * actual_batch));
         }
-        const Tensor index_expanded = unsqueeze(index, -1);  // [B, S, 1]
         for (Tensor& half : halves) half = unsqueeze(half, 1);
+        return halves;
+    }
+    // torch.where(index[..., None] == 0, first half [B, 1, D], second half) → [B, S, D], of each
+    static Tensors by_token(const Tensors& params, const Tensor& index) {
+        const Tensor index_expanded = unsqueeze(index, -1);  // [B, S, 1]
+        const Tensors halves = halves_of(params);
+        Tensors result;
         for (std::size_t i = 0; i < params.size(); ++i)
             result.push_back(where(compare_scalar(index_expanded), halves[2 * i], halves[2 * i + 1]));
         return result;
@@ -197,7 +323,7 @@ class QwenImageTransformerBlock : public Block {
     Linear txt_mod;
     nn::LayerNorm txt_norm1, txt_norm2;
     FeedForward txt_mlp;
-    bool zero_cond_t_;
+    bool zero_cond_t_, musubi_;
 };
 
 /// QwenEmbedRope with scale_rope, and QwenEmbedLayer3DRope. Its tables are plain attributes on the CPU: what it makes
@@ -295,8 +421,10 @@ class QwenImageTransformer2DModel : public Model {
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         std::vector<Value> out{
             {"hidden_states", {request.batch, image_tokens(request), in_channels_}, request.dtype},
-            {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype},
-            {"timestep", {request.batch}, request.dtype}};
+            {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype}};
+        if (has_mask(request.batch))
+            out.push_back({"encoder_hidden_states_mask", {request.batch, request.text_tokens}, Dtype::boolean});
+        out.push_back({"timestep", {request.batch}, request.dtype});
         if (use_additional_t_cond_) out.push_back({"additional_t_cond", {request.batch}, Dtype::i64});
         return out;
     }
@@ -308,23 +436,33 @@ class QwenImageTransformer2DModel : public Model {
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         Run& run = args[0].run();
         const std::vector<QwenEmbedRope::Grid> img_shapes = grids(request);
+        const bool masked = has_mask(args[0].size(0));
         Tensor hidden_states = img_in(args[0]);  // [B, S, D]
-        Tensor timestep = to(args[2], hidden_states.dtype());
+        Tensor timestep = to(args[masked ? 3 : 2], hidden_states.dtype());
         Tensor modulate_index;
         if (zero_cond_t_) {
             timestep = cat({timestep, mul_scalar(timestep)}, 0);
             // 0 for the noisy tokens, 1 for those of reference images
-            modulate_index = run.empty({args[0].size(0), args[0].size(1)}, Dtype::i32, Op::to_device);
+            if (!musubi_) modulate_index = run.empty({args[0].size(0), args[0].size(1)}, Dtype::i32, Op::to_device);
         }
         Tensor encoder_hidden_states = txt_norm(args[1]);
         encoder_hidden_states = txt_in(encoder_hidden_states);  // [B, T, D]
         Tensor temb = time_text_embed(timestep, hidden_states, use_additional_t_cond_ ? args[3] : Tensor());
         const Tensors image_rotary_emb = pos_embed(run, img_shapes, encoder_hidden_states.size(1));
 
+        Tensors others{modulate_index};
+        if (musubi_) {
+            others[0] = masked ? args[2] : Tensor();
+            others.push_back(run.empty({args[0].size(0)}, Dtype::i64, Op::to_device));  // txt_seq_lens
+            const auto [height, width] = img_shapes.front();
+            if (zero_cond_t_) others.push_back(run.on_cpu({height * width, 0}, Dtype::i64));
+        }
+
         const Caller call(run, gradient_checkpointing);
         for (const QwenImageTransformerBlock& block : transformer_blocks) {
-            Tensors out = call(block, {hidden_states, encoder_hidden_states, temb, image_rotary_emb[0],
-                                       image_rotary_emb[1], modulate_index});
+            Tensors in{hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]};
+            for (const Tensor& other : others) in.push_back(other);
+            Tensors out = call(block, std::move(in));
             encoder_hidden_states = std::move(out[0]);
             hidden_states = std::move(out[1]);
         }
@@ -342,10 +480,11 @@ class QwenImageTransformer2DModel : public Model {
           zero_cond_t_(config.boolean("zero_cond_t", false)),
           use_additional_t_cond_(config.boolean("use_additional_t_cond", false)),
           use_layer3d_rope_(config.boolean("use_layer3d_rope", false)),
+          musubi_(config.text("forward", "") == "musubi"),
           pos_embed(config.integers("axes_dims_rope"), use_layer3d_rope_) {
         const std::int64_t heads = config.integer("num_attention_heads"),
                            head_dim = config.integer("attention_head_dim");
-        const Sizes sizes{heads * head_dim, heads, head_dim, zero_cond_t_};
+        const Sizes sizes{heads * head_dim, heads, head_dim, zero_cond_t_, musubi_};
         timestep_embedder = TimestepEmbedding(builder["time_text_embed"]["timestep_embedder"], 256, sizes.dim);
         if (use_additional_t_cond_)
             addition_t_embedding = builder["time_text_embed"].embedding("addition_t_embedding", 2, sizes.dim);
@@ -360,6 +499,9 @@ class QwenImageTransformer2DModel : public Model {
         norm_out = AdaLayerNormContinuous(builder["norm_out"], sizes.dim, sizes.dim);
         proj_out = builder.linear("proj_out", sizes.dim, patch_size_ * patch_size_ * out_channels_);
     }
+
+    /// Musubi masks what fills up shorter captions, wherever there may be any.
+    [[nodiscard]] bool has_mask(std::int64_t batch) const { return musubi_ && batch > 1; }
 
     // Of the noisy picture or its layers and of each reference image: 8 pixels a latent, patch_size latents a token,
     // each way.
@@ -387,7 +529,7 @@ class QwenImageTransformer2DModel : public Model {
     }
 
     std::int64_t patch_size_, in_channels_, out_channels_, joint_attention_dim_;
-    bool zero_cond_t_, use_additional_t_cond_, use_layer3d_rope_;
+    bool zero_cond_t_, use_additional_t_cond_, use_layer3d_rope_, musubi_;
     QwenEmbedRope pos_embed;
     TimestepEmbedding timestep_embedder;
     nn::Embedding addition_t_embedding;

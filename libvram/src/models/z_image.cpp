@@ -7,6 +7,7 @@
 #include "models/attention.hpp"
 #include "models/families.hpp"
 #include "models/normalization.hpp"
+#include "models/z_image_parts.hpp"
 
 namespace vram::models::z_image {
 namespace {
@@ -15,42 +16,7 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
 
-constexpr std::int64_t adaln_embed_dim = 256;
 constexpr std::int64_t seq_multi_of = 32;
-
-class TimestepEmbedder {
-  public:
-    TimestepEmbedder() = default;
-    TimestepEmbedder(const Builder& builder, std::int64_t out_size, std::int64_t mid_size)
-        : linear_1(builder["mlp"].linear("0", frequency_embedding_size, mid_size)),
-          linear_2(builder["mlp"].linear("2", mid_size, out_size)) {}
-
-    Tensor operator()(Tensor t_in) const {
-        const Tensor t = std::move(t_in);
-        Tensor t_freq = timestep_embedding(t, frequency_embedding_size);
-        t_freq = to(t_freq, linear_1.bias->value.dtype());
-        Tensor t_emb = linear_1(t_freq);
-        t_emb = silu(t_emb);
-        t_emb = linear_2(t_emb);
-        return t_emb;
-    }
-
-  private:
-    static Tensor timestep_embedding(const Tensor& t, std::int64_t dim) {
-        const AutocastScope off(t.run(), {false, t.run().autocast().dtype});
-        Tensor freqs = mul_scalar(arange(t.run(), dim / 2, Dtype::f32));
-        freqs = div_scalar(std::move(freqs));
-        freqs = exp(std::move(freqs));
-        Tensor args = to_float(unsqueeze(t, 1));
-        args = mul(std::move(args), unsqueeze(freqs, 0));
-        Tensor cosine = cos(args);
-        Tensor sine = sin(args);
-        return cat({std::move(cosine), std::move(sine)}, -1);
-    }
-
-    static constexpr std::int64_t frequency_embedding_size = 256;
-    Linear linear_1, linear_2;
-};
 
 struct Sizes {
     std::int64_t dim, heads;
@@ -85,8 +51,8 @@ class ZImageAttention {
             query = norm_q(query);
             key = norm_k(key);
         }
-        query = apply_rotary_emb(query, freqs_cis);
-        key = apply_rotary_emb(key, freqs_cis);
+        query = z_image_rotary_emb(query, freqs_cis);
+        key = z_image_rotary_emb(key, freqs_cis);
 
         Tensor hidden_states = dispatch_attention(query, key, value);
         hidden_states = flatten(std::move(hidden_states), 2, 3);
@@ -95,16 +61,6 @@ class ZImageAttention {
     }
 
   private:
-    static Tensor apply_rotary_emb(const Tensor& x_in, const Tensor& freqs_cis_in) {
-        const AutocastScope off(x_in.run(), {false, x_in.run().autocast().dtype});
-        Tensor wide = to_float(x_in);
-        wide = reshape(std::move(wide), {x_in.size(0), x_in.size(1), x_in.size(2), -1, 2});
-        const Tensor x = view_as_complex(std::move(wide));
-        const Tensor freqs_cis = unsqueeze(freqs_cis_in, 2);
-        const Tensor x_out = flatten(view_as_real(mul(x, freqs_cis)), 3, 4);
-        return to(x_out, x_in.dtype());
-    }
-
     std::int64_t heads_;
     bool qk_norm_;
     PlainRmsNorm norm_q, norm_k;
@@ -189,7 +145,7 @@ class ZImageTransformerBlock : public Block {
           ffn_norm2(builder["ffn_norm2"], sizes.dim) {
         if (modulation)
             adaLN_modulation =
-                builder["adaLN_modulation"].linear("0", std::min(sizes.dim, adaln_embed_dim), 4 * sizes.dim);
+                builder["adaLN_modulation"].linear("0", std::min(sizes.dim, z_image_adaln_embed_dim), 4 * sizes.dim);
         builder.finish(*this, "ZImageTransformerBlock", {sizes.heads, sizes.qk_norm, modulation});
     }
 
@@ -198,30 +154,6 @@ class ZImageTransformerBlock : public Block {
     FeedForward feed_forward;
     PlainRmsNorm attention_norm1, ffn_norm1, attention_norm2, ffn_norm2;
     Linear adaLN_modulation;
-};
-
-class FinalLayer {
-  public:
-    FinalLayer() = default;
-    FinalLayer(const Builder& builder, std::int64_t hidden_size, std::int64_t out_channels)
-        : norm_final(builder.layer_norm("norm_final", hidden_size, false)),
-          linear(builder.linear("linear", hidden_size, out_channels)),
-          adaLN_modulation(
-              builder["adaLN_modulation"].linear("1", std::min(hidden_size, adaln_embed_dim), hidden_size)) {}
-
-    Tensor operator()(Tensor x_in, Tensor c_in) const {
-        const Tensor held = std::move(x_in), c = std::move(c_in);
-        Tensor scale = adaLN_modulation(silu(c));
-        scale = add_scalar(std::move(scale), true);
-        scale = unsqueeze(scale, 1);
-        Tensor x = mul(norm_final(held), scale);
-        x = linear(x);
-        return x;
-    }
-
-  private:
-    nn::LayerNorm norm_final;
-    Linear linear, adaLN_modulation;
 };
 
 class ZImageTransformer2DModel : public Model {
@@ -303,12 +235,12 @@ class ZImageTransformer2DModel : public Model {
         x_pad_token = &builder.parameter("x_pad_token", {1, dim});
         cap_pad_token = &builder.parameter("cap_pad_token", {1, dim});
         all_x_embedder = builder["all_x_embedder"].linear(patch_sizes, patch, dim);
-        all_final_layer = FinalLayer(builder["all_final_layer"][patch_sizes], dim, patch);
+        all_final_layer = ZImageFinalLayer(builder["all_final_layer"][patch_sizes], dim, patch);
         for (std::int64_t i = 0; i < refiners; ++i)
             noise_refiner.emplace_back(builder["noise_refiner"][i], sizes, true);
         for (std::int64_t i = 0; i < refiners; ++i)
             context_refiner.emplace_back(builder["context_refiner"][i], sizes, false);
-        t_embedder = TimestepEmbedder(builder["t_embedder"], std::min(dim, adaln_embed_dim), 1024);
+        t_embedder = ZImageTimestepEmbedder(builder["t_embedder"], std::min(dim, z_image_adaln_embed_dim), 1024);
         cap_embedder_norm = PlainRmsNorm(builder["cap_embedder"]["0"], cap_feat_dim_);
         cap_embedder = builder["cap_embedder"].linear("1", cap_feat_dim_, dim);
         for (std::int64_t i = 0; i < config.integer("n_layers"); ++i)
@@ -319,27 +251,18 @@ class ZImageTransformer2DModel : public Model {
         return {in_channels_, 1, request.height / 8, request.width / 8};
     }
 
-    // create_coordinate_grid, flattened: [F * H * W, 3]
-    static Tensor coordinate_grid(Run& run, const std::array<std::int64_t, 3>& size) {
-        const auto [f, h, w] = size;
-        const Tensor frames = arange(run, f, Dtype::i32);
-        const Tensor rows = arange(run, h, Dtype::i32);
-        const Tensor columns = arange(run, w, Dtype::i32);
-        return flatten(stack(meshgrid(frames, rows, columns), -1), 0, 2);
-    }
-
     /// Pads to a multiple of 32 tokens; fills positions and the mask of what was padded.
     static Tensor pad_with_ids(const Tensor& feat, const std::array<std::int64_t, 3>& pos_grid_size, Tensors& all_ids,
                                Tensors& all_masks) {
         Run& run = feat.run();
         const std::int64_t ori_len = feat.size(0), pad_len = round_up(ori_len, seq_multi_of) - ori_len;
-        const Tensor ori_pos_ids = coordinate_grid(run, pos_grid_size);
+        const Tensor ori_pos_ids = z_image_coordinate_grid(run, pos_grid_size);
         if (pad_len == 0) {
             all_ids.push_back(ori_pos_ids);
             all_masks.push_back(run.empty({ori_len}, Dtype::boolean, Op::zeros));
             return feat;
         }
-        const Tensor pad_pos_ids = repeat(coordinate_grid(run, {1, 1, 1}), {pad_len, 1});
+        const Tensor pad_pos_ids = repeat(z_image_coordinate_grid(run, {1, 1, 1}), {pad_len, 1});
         all_ids.push_back(cat({ori_pos_ids, pad_pos_ids}, 0));
         Tensor padding = repeat(slice(feat, 0, -1, ori_len), {pad_len, 1});
         Tensor padded_feat = cat({feat, std::move(padding)}, 0);
@@ -430,9 +353,9 @@ class ZImageTransformer2DModel : public Model {
     std::vector<std::int64_t> axes_dims_, axes_lens_;
     Parameter *x_pad_token = nullptr, *cap_pad_token = nullptr;
     Linear all_x_embedder;
-    FinalLayer all_final_layer;
+    ZImageFinalLayer all_final_layer;
     std::deque<ZImageTransformerBlock> noise_refiner, context_refiner, layers;
-    TimestepEmbedder t_embedder;
+    ZImageTimestepEmbedder t_embedder;
     PlainRmsNorm cap_embedder_norm;
     Linear cap_embedder;
     mutable Tensors freqs_cis_;

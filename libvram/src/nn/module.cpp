@@ -60,14 +60,21 @@ Tensor Embedding::with(Tensor ids, Tensor own_weight, Tensor) const {
 Tensors Caller::operator()(const Block& block, Tensors args) const {
     // The memo may play the call again when backward comes, so the function holds nothing but the block.
     Run* run = &run_;
-    if (!gradient_checkpointing_)
-        return shadow::call(run_, {block.spec, 0, &block.trainable, block.gemms}, std::move(args),
-                            [&block](Tensors& inputs) { return block.take(inputs); });
-    return shadow::call(run_, {block.spec, 1, &block.trainable, block.gemms}, std::move(args),
-                        [run, &block](const Tensors& inputs) {
-                            return shadow::checkpoint(
-                                *run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
-                        });
+    const shadow::CallSpec spec{block.spec, static_cast<std::int32_t>(checkpointing_), &block.trainable, block.gemms};
+    switch (checkpointing_) {
+        case Checkpointing::none: break;
+        case Checkpointing::non_reentrant:
+            return shadow::call(run_, spec, std::move(args), [run, &block](const Tensors& inputs) {
+                return shadow::checkpoint(
+                    *run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
+            });
+        case Checkpointing::reentrant:
+            return shadow::call(run_, spec, std::move(args), [run, &block](const Tensors& inputs) {
+                return shadow::checkpoint_reentrant(
+                    *run, [&block](const Tensors& again) { return block.forward(again); }, inputs);
+            });
+    }
+    return shadow::call(run_, spec, std::move(args), [&block](Tensors& inputs) { return block.take(inputs); });
 }
 
 Builder Builder::operator[](std::string_view name) const {

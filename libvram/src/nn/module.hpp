@@ -108,12 +108,16 @@ class Block {
 /// How the blocks of a model are called: Module.__call__, under gradient checkpointing if the job says so.
 class Caller {
   public:
-    Caller(Run& run, bool gradient_checkpointing) : run_(run), gradient_checkpointing_(gradient_checkpointing) {}
+    /// torch.utils.checkpoint's use_reentrant.
+    enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant };
+    Caller(Run& run, Checkpointing checkpointing) : run_(run), checkpointing_(checkpointing) {}
+    Caller(Run& run, bool gradient_checkpointing)
+        : Caller(run, gradient_checkpointing ? Checkpointing::non_reentrant : Checkpointing::none) {}
     [[nodiscard]] Tensors operator()(const Block& block, Tensors args) const;
 
   private:
     Run& run_;
-    bool gradient_checkpointing_;
+    Checkpointing checkpointing_;
 };
 
 class BlockBuilder;

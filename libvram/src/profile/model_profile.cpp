@@ -1,6 +1,7 @@
 #include "vram/profile/model_profile.hpp"
 
 #include <optional>
+#include <stdexcept>
 
 #include "profile/config_value.hpp"
 #include "profile/profile_file.hpp"
@@ -51,6 +52,14 @@ AtMost read_at_most(io::Fields fields) {
     return at_most;
 }
 
+std::map<std::string, std::string, std::less<>> read_forwards(io::Fields fields, const io::Node* node) {
+    std::map<std::string, std::string, std::less<>> forwards;
+    if (node != nullptr && node->map() != nullptr)
+        for (const io::Member& member : *node->map())
+            forwards.emplace(member.key, fields.text(member.key, io::required));
+    return forwards;
+}
+
 Passport read_passport(io::Fields fields) {
     Passport passport{fields.integer("parameters", {1}, io::required), fields.text("against", io::required)};
     fields.finish();
@@ -63,6 +72,16 @@ std::string_view to_text(ModelKind kind) {
     for (const io::Choice<ModelKind>& choice : kinds)
         if (choice.value == kind) return choice.word;
     return "?";
+}
+
+ModelProfile with_forward(ModelProfile profile, std::string_view forward) {
+    const auto found = profile.forwards.find(forward);
+    if (found == profile.forwards.end())
+        throw std::out_of_range(profile.id + " has no forward " + std::string(forward));
+    profile.family = found->second;
+    profile.keep_in_fp32.clear();
+    profile.config.values.insert_or_assign("forward", std::string(forward));
+    return profile;
 }
 
 expected<ModelProfile> read_model_profile(std::string_view text, std::string file_name) {
@@ -88,6 +107,7 @@ expected<ModelProfile> read_model_profile(std::string_view text, std::string fil
     profile.fixed_resolution = fields.boolean("fixed_resolution", false);
     profile.at_most = read_at_most(fields.map("at_most"));
     profile.reference_images = fields.boolean("reference_images", false);
+    profile.forwards = read_forwards(fields.map("forwards"), fields.node("forwards"));
     profile.keep_in_fp32 = fields.texts("keep_in_fp32").value_or(std::vector<std::string>{});
     fields.require("config");
     profile.config = read_config(fields.map("config"), fields.node("config"), profile.id);

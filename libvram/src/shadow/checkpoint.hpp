@@ -13,7 +13,14 @@ namespace vram::shadow {
 struct Frame {
     Run* run = nullptr;
     std::int32_t refs = 0;
-    Tensors args;  // held until every saved value of the call is gone
+    Tensors args;  // held until every saved value of the call is gone,
+    /// or, of a call within a checkpointed call, saved as that one's values are: played again with it.
+    struct Argument {
+        Saved value;
+        NodeRef node;  // undefined tensors and those without history have none
+        int output = 0;
+    };
+    std::vector<Argument> saved_args;
     std::function<Tensors(const Tensors&)> function;
     Run::Autocast autocast;
     bool recomputed = false;
@@ -31,5 +38,10 @@ struct StopRecomputation {};
 /// function(args) with gradient checkpointing if grad mode is on, else plainly. `function` must not hold tensors of its
 /// own that die before backward; what it reads besides `args` (rotary tables, masks) belongs into `args`.
 [[nodiscard]] Tensors checkpoint(Run& run, std::function<Tensors(const Tensors&)> function, Tensors args);
+
+/// The same under torch.utils.checkpoint(use_reentrant=True): forward without grad, and backward plays the whole call
+/// again on detached arguments, then a backward of its own. Where no argument requires grad, neither do the outputs,
+/// whatever `function` trains. Source: torch/utils/checkpoint.py, CheckpointFunction.
+[[nodiscard]] Tensors checkpoint_reentrant(Run& run, std::function<Tensors(const Tensors&)> function, Tensors args);
 
 }  // namespace vram::shadow

@@ -59,6 +59,7 @@ struct Node {
     Macro* macro = nullptr;        // a call that the memo copied
     std::vector<StorageRef> held;  // what such a call keeps for its backward
     const std::vector<Parameter*>* trainable = nullptr;  // of its block
+    Ref<Frame> frame;  // of a reentrant checkpoint: the call that backward plays again
 
     // The engine's own, meaningful during one backward.
     std::int32_t dependencies = 0;

@@ -101,7 +101,8 @@ const char* to_text(Op op) {
                                       "max",
                                       "round",
                                       "dot",
-                                      "roll"};
+                                      "roll",
+                                      "addcmul"};
     static_assert(names.size() == static_cast<std::size_t>(Op::count_));
     return names[static_cast<std::size_t>(op)];
 }

@@ -102,6 +102,7 @@ enum class Op : std::uint8_t {
     round,
     dot,
     roll,
+    addcmul,
     count_
 };
 

@@ -51,6 +51,7 @@ void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end
 [[nodiscard]] Tensor sub(Tensor a, Tensor b);
 [[nodiscard]] Tensor mul(Tensor a, Tensor b);
 [[nodiscard]] Tensor div(Tensor a, Tensor b);
+[[nodiscard]] Tensor addcmul(Tensor input, Tensor tensor1, Tensor tensor2);
 /// With a Python float (`fractional`) or int.
 [[nodiscard]] Tensor add_scalar(Tensor x, bool fractional = false);
 [[nodiscard]] Tensor rsub_scalar(Tensor x, bool fractional = false);  ///< number - x

@@ -136,6 +136,18 @@ void mul_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     if (node.needs(1)) out[1] = times_conjugate(grads[0], self);
     if (node.needs(0)) out[0] = times_conjugate(grads[0], other);
 }
+// tensor1: grad * (tensor2 * value), tensor2 likewise. Source: tools/autograd/derivatives.yaml, addcmul.
+void addcmul_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor tensor2 = run.unpack(node.saved[0]);
+    const Tensor tensor1 = run.unpack(node.saved[1]);
+    if (node.needs(0)) out[0] = grads[0];
+    const auto factor = [&](const Tensor& other) {
+        const Tensor scaled = fresh(other, Op::mul);
+        return joined(grads[0], scaled, Op::mul);
+    };
+    if (node.needs(1)) out[1] = factor(tensor2);
+    if (node.needs(2)) out[2] = factor(tensor1);
+}
 // The number is kept past the saved-tensor hooks: checkpointing neither counts it nor plays a call again for it.
 // Source: torch/csrc/autograd/saved_variable.cpp, "avoid wrapped numbers from being leaked to the user".
 void scale_backward(Run&, Node& node, Tensors& grads, Tensors& out) { out[0] = fresh(grads[0], node.op); }
@@ -221,6 +233,26 @@ Tensor product(Tensor& a, Tensor& b, Op op, Backward backward, Dtype dtype) {
 Tensor mul(Tensor a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     return product(a, b, Op::mul, mul_backward, result_type(a, b));
+}
+
+// On autocast's promote list: every argument is cast to the widest type.
+Tensor addcmul(Tensor input_in, Tensor tensor1_in, Tensor tensor2_in) {
+    const Tensor held_input = std::move(input_in), held1 = std::move(tensor1_in), held2 = std::move(tensor2_in);
+    Run& run = held_input.run();
+    const Dtype dtype = promote(promote(held_input.dtype(), held1.dtype()), held2.dtype());
+    const auto cast = [&](const Tensor& x) { return run.autocast().enabled ? to(x, dtype) : x; };
+    const Tensor tensor2 = cast(held2);
+    const Tensor tensor1 = cast(held1);
+    const Tensor input = cast(held_input);
+    const NodeRef node = run.record(Op::addcmul, addcmul_backward, {&input, &tensor1, &tensor2});
+    if (node) {
+        run.save_if(node->needs(1), *node, tensor2);
+        run.save_if(node->needs(2), *node, tensor1);
+    }
+    const std::array<LayoutRef, 3> all{input.layout(), tensor1.layout(), tensor2.layout()};
+    Tensor out = run.empty(run.layouts.elementwise(all, dtype), Op::addcmul);
+    Run::attach(out, node);
+    return out;
 }
 
 Tensor div(Tensor a_in, Tensor b_in) {

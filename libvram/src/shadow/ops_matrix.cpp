@@ -134,8 +134,9 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     run.gemm();
     Tensor out = run.empty(sizes, x.dtype(), bias.defined() ? Op::addmm : Op::mm);
     Run::attach(out, node);
-    if (bias_after.defined()) return add(std::move(out), std::move(bias_after));
-    return out;
+    if (!bias_after.defined()) return out;
+    rows = Tensor();  // matmul has returned
+    return add(std::move(out), std::move(bias_after));
 }
 
 Tensor matmul(Tensor a_in, Tensor b_in) {

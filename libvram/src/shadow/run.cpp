@@ -227,6 +227,7 @@ void Run::free_node(Node* node) noexcept {
         next->macro = nullptr;
         next->held.clear();
         next->trainable = nullptr;
+        next->frame.reset();
         next->buffer.clear();
         next->dependencies = 0;
         next->reached = false;

@@ -196,7 +196,9 @@ struct Job {
     Dtype dtype = Dtype::bf16;
     Quantization quantization = Quantization::none;
     std::variant<Call, Training, WeightsOnly> work;
-    std::vector<profile::ModelProfile> described;  // models that were read from folders and files; the id is the path
+    /// Models that the catalogue does not have so: read from folders and files (the id is the path), or with a
+    /// trainer's own forward.
+    std::vector<profile::ModelProfile> described;
     std::vector<StoredWeights> stored;             // of `model`, the most bytes first; empty where no file was read
     std::int64_t text_tokens = 0;
     std::vector<PictureSize> reference_images;

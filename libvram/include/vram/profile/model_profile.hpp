@@ -81,6 +81,7 @@ struct Passport {
 ///     fixed_resolution: false        # the class takes that of `defaults` only
 ///     at_most: {side: 16384, frames: 4093, text_tokens: 77}     # where the class has an end
 ///     reference_images: false        # edit models: takes pictures beside the prompt
+///     forwards: {sd_scripts: flux_sd_scripts}   # trainers that run a forward of their own, and the family of each
 ///     keep_in_fp32: []               # name parts, as the class's _keep_in_fp32_modules
 ///     config: {num_layers: 19, num_single_layers: 38, axes_dims_rope: [16, 56, 56]}
 struct ModelProfile {
@@ -93,10 +94,16 @@ struct ModelProfile {
     bool fixed_resolution = false;
     AtMost at_most;
     bool reference_images = false;
+    std::map<std::string, std::string, std::less<>> forwards;
     std::vector<std::string> keep_in_fp32;
     Config config;
     bool operator==(const ModelProfile&) const = default;
 };
+
+/// The profile with the forward that a trainer has of its own in the place of `source`'s: another family builds it, or
+/// the same one, which reads `forward` from the config. `keep_in_fp32` is empty then: it is diffusers' loader that
+/// keeps parts in fp32. `forward` is one of `profile.forwards`: std::out_of_range otherwise.
+[[nodiscard]] ModelProfile with_forward(ModelProfile profile, std::string_view forward);
 
 /// Reads a profile strictly: unknown, missing, duplicate and ill-typed keys are errors with their place, all at once;
 /// the id must be the file's stem.

@@ -86,6 +86,28 @@ job::Call::Operation read_operation(io::Fields& job, const ModelProfile* profile
     return op.value_or(Operation::forward);
 }
 
+/// Whose forward of the model is called: that of the profile's own class, or a trainer's. Whether it is a trainer's.
+bool read_forward(io::Fields& job, NamedModel& model, bool component) {
+    const std::string own = "diffusers", word = job.text("forward", own);
+    if (word == own || !model.profile || !job.has("forward")) return false;
+    if (component) {
+        job.complain("forward", Problem::conflict, "forward is for a model, and this is a component's call");
+        return false;
+    }
+    if (model.profile->forwards.contains(word)) {
+        model.profile = profile::with_forward(*std::move(model.profile), word);
+        return true;
+    }
+    std::vector<std::string_view> known{own};
+    for (const auto& [forward, family] : model.profile->forwards) known.push_back(forward);
+    std::string listed;
+    for (const std::string_view forward : known) listed += (listed.empty() ? "" : ", ") + std::string(forward);
+    job.complain("forward", Problem::bad_value,
+                 "forward must be one that " + model.profile->id + " has (" + listed + "), not " + word,
+                 nearest(word, known));
+    return false;
+}
+
 /// Weights are taken in the job's dtype, however they lie on the disk.
 void note_stored(const NamedModel& model, Dtype dtype, const io::Fields& job, std::string_view key,
                  Diagnostics& notes) {
@@ -121,6 +143,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     if (both) fields.complain("component", Problem::conflict, "model and component exclude each other");
     const std::string_view model_key = job.component ? "component" : "model";
     NamedModel model = read_model(document, fields, model_key, job.component, catalogue, notes);
+    const bool own_forward = read_forward(fields, model, job.component);
     const ModelProfile* profile = model.profile ? &*model.profile : nullptr;
     if (profile != nullptr) job.model = profile->id;
     job.dtype = fields.choice("dtype", dtypes, Dtype::bf16);
@@ -168,7 +191,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
         job.model = model.weights_only->why.found;
         job.work = *std::move(model.weights_only);
     }
-    if (model.was_read && profile != nullptr) job.described.push_back(*profile);
+    if ((model.was_read || own_forward) && profile != nullptr) job.described.push_back(*profile);
     job.resolved = resolved_keys(job);
     return job;
 }

@@ -59,6 +59,9 @@ Keys resolved_keys(const job::Job& job) {
     Keys keys;
     keys["trainer"] = job.trainer;
     keys[job.component ? "component" : "model"] = job.model;
+    for (const profile::ModelProfile& described : job.described)
+        if (described.id == job.model && described.config.has("forward"))
+            keys["forward"] = described.config.text("forward");
     keys["dtype"] = to_text(job.dtype);
     keys["quantize"] = "none";
     if (const auto* training = std::get_if<job::Training>(&job.work)) tell(keys, *training);

@@ -1,0 +1,202 @@
+"""Denoisers as trainers have them, whose forward is their own: the classes of sd-scripts and of musubi-tuner.
+
+`FORWARDS[forward][model]` is an entry like those of models.py, its config the class's own. They are in no package: let
+VRAMEST_SD_SCRIPTS and VRAMEST_MUSUBI_TUNER be the folders of checkouts.
+"""
+
+import contextlib
+
+import torch
+
+from models import Model, _latent_picture, _latents, _tokens
+
+SD_SCRIPTS = dict(checkout=("VRAMEST_SD_SCRIPTS", "github.com/kohya-ss/sd-scripts at 48d368f"),
+                  absent=("cv2", "torchvision"), always={})
+MUSUBI = dict(checkout=("VRAMEST_MUSUBI_TUNER", "github.com/kohya-ss/musubi-tuner at 30c658c"), folder="src",
+              absent=("ftfy",), always={})
+
+
+# -- FLUX.1 ------------------------------------------------------------------------------------------------------------
+
+def _flux(**changes):
+    config = dict(in_channels=64, vec_in_dim=768, context_in_dim=4096, hidden_size=3072, mlp_ratio=4.0, num_heads=24,
+                  depth=19, depth_single_blocks=38, axes_dim=[16, 56, 56], theta=10_000, qkv_bias=True,
+                  guidance_embed=True) | changes
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        image = _tokens(case["width"], case["height"])
+        inputs = {"img": ((batch, image, config["in_channels"]), None),
+                  "img_ids": ((batch, image, 3), torch.float32),  # as the trainer makes them
+                  "txt": ((batch, text, config["context_in_dim"]), None),
+                  "txt_ids": ((batch, text, 3), torch.float32),
+                  "timesteps": ((batch,), None),
+                  "y": ((batch, config["vec_in_dim"]), None)}
+        if config["guidance_embed"]:
+            inputs["guidance"] = ((batch,), None)
+        return inputs
+
+    def make(cls, config):
+        from library.flux_models import FluxParams
+
+        return cls(FluxParams(**config))
+
+    return Model("library.flux_models", "Flux", config, inputs, lambda case, config: [inputs(case, config)["img"][0]],
+                 {"double": "depth", "single": "depth_single_blocks"}, make=make, **SD_SCRIPTS)
+
+
+# -- SDXL --------------------------------------------------------------------------------------------------------------
+
+def _with_sdpa(cls, config):
+    unet = cls(**config)
+    unet.set_use_sdpa(True)  # the trainer's --sdpa
+    return unet
+
+
+def _sdxl():
+    def inputs(case, config):
+        batch = case["batch"]
+        return {"x": (_latent_picture(case, 4), None),
+                "timesteps": ((batch,), torch.int64),
+                "context": ((batch, case["text_tokens"], 2048), None),
+                "y": ((batch, 2816), None)}
+
+    return Model("library.sdxl_original_unet", "SdxlUNet2DConditionModel", {}, inputs,
+                 lambda case, config: [_latent_picture(case, 4)], make=_with_sdpa, **SD_SCRIPTS)
+
+
+# -- Wan ---------------------------------------------------------------------------------------------------------------
+
+def _wan(**changes):
+    config = dict(model_type="t2v", dim=1536, ffn_dim=8960, freq_dim=256, in_dim=16, num_heads=12, num_layers=30,
+                  out_dim=16, text_len=512, attn_mode="torch") | changes
+
+    def inputs(case, config):
+        batch, latents = case["batch"], _latents(case)
+        inputs = {"x": ((batch, config["out_dim"], *latents), None), "t": ((batch,), torch.float32)}
+        inputs |= {f"context.{i}": ((case["text_tokens"], 4096), None) for i in range(batch)}
+        if config["model_type"] == "i2v" and config.get("model_version") != "2.2":
+            inputs["clip_fea"] = ((batch, 257, 1280), None)
+        if config["in_dim"] > config["out_dim"]:  # a mask and the picture's latents
+            inputs["y"] = ((batch, config["in_dim"] - config["out_dim"], *latents), None)
+        return inputs
+
+    def grid(case):
+        frames, height, width = _latents(case)
+        return [frames, height // 2, width // 2]
+
+    @contextlib.contextmanager
+    def values(case):
+        """Grids of samples, which tensors on the CPU tell; the table of frequencies is a plain tensor of the module's,
+        on the CPU until the first call."""
+        from musubi_tuner.wan.modules.model import WanModel
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        freqs = [torch.empty((1024, config["dim"] // config["num_heads"] // 2), dtype=torch.complex128, device="cpu")]
+        plain_list, plain_bool = FakeTensor.tolist, FakeTensor.__bool__
+        FakeTensor.tolist = lambda tensor: [grid(case)] * case["batch"] if tensor.dim() == 2 else grid(case)
+        FakeTensor.__bool__ = lambda tensor: True  # lengths are as they should be
+        WanModel.freqs = property(lambda model: freqs[0], lambda model, table: freqs.__setitem__(0, table))
+        try:
+            yield
+        finally:
+            FakeTensor.tolist, FakeTensor.__bool__ = plain_list, plain_bool
+            del WanModel.freqs
+
+    def arguments(case):
+        frames, height, width = grid(case)
+        return {"seq_len": frames * height * width}
+
+    def targets(case, config):
+        return [(config["out_dim"], *_latents(case))] * case["batch"]
+
+    return Model("musubi_tuner.wan.modules.model", "WanModel", config, inputs, targets, {"blocks": "num_layers"},
+                 arguments, values, **MUSUBI)
+
+
+_WAN_14B = dict(dim=5120, ffn_dim=13824, num_heads=40, num_layers=40)
+
+
+# -- Qwen-Image --------------------------------------------------------------------------------------------------------
+
+def _qwen_image(**changes):
+    config = dict(patch_size=2, in_channels=64, out_channels=16, num_layers=60, attention_head_dim=128,
+                  num_attention_heads=24, joint_attention_dim=3584, guidance_embeds=False,
+                  axes_dims_rope=(16, 56, 56), attn_mode="torch", split_attn=False) | changes
+
+    def grids(case):
+        pictures = [(case["width"], case["height"])] + case.get("reference_images", [])
+        return [(1, height // 16, width // 16) for width, height in pictures]
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        tokens = sum(height * width for _, height, width in grids(case))
+        inputs = {"hidden_states": ((batch, tokens, config["in_channels"]), None),
+                  "encoder_hidden_states": ((batch, text, config["joint_attention_dim"]), None)}
+        if batch > 1:  # as the trainer hands it over
+            inputs["encoder_hidden_states_mask"] = ((batch, text), torch.bool)
+        return inputs | {"timestep": ((batch,), None)}
+
+    @contextlib.contextmanager
+    def values(case):
+        """The tables of frequencies are plain tensors of the module's, on the CPU until the first call."""
+        from musubi_tuner.qwen_image.qwen_image_model import QwenEmbedRope as Embed
+
+        tables = {name: [torch.empty((4096, sum(config["axes_dims_rope"]) // 2), dtype=torch.complex64, device="cpu")]
+                  for name in ("pos_freqs", "neg_freqs")}
+        for name, holder in tables.items():
+            setattr(Embed, name, property(lambda module, holder=holder: holder[0],
+                                          lambda module, table, holder=holder: holder.__setitem__(0, table)))
+        try:
+            yield
+        finally:
+            for name in tables:
+                delattr(Embed, name)
+
+    def arguments(case):
+        return {"img_shapes": [grids(case)], "txt_seq_lens": [case["text_tokens"]] * case["batch"]}
+
+    return Model("musubi_tuner.qwen_image.qwen_image_model", "QwenImageTransformer2DModel", config, inputs,
+                 lambda case, config: [inputs(case, config)["hidden_states"][0]], {"blocks": "num_layers"}, arguments,
+                 values, **MUSUBI)
+
+
+# -- Z-Image -----------------------------------------------------------------------------------------------------------
+
+def _z_image():
+    config = dict(in_channels=16, dim=3840, n_layers=30, n_refiner_layers=2, n_heads=30, n_kv_heads=30, qk_norm=True,
+                  cap_feat_dim=2560, attn_mode="torch", use_16bit_for_attention=True)
+
+    def latents(case):
+        batch, channels, height, width = _latent_picture(case, 16)
+        return batch, channels, 1, height, width
+
+    def inputs(case, config):
+        batch = case["batch"]
+        return {"x": (latents(case), None), "t": ((batch,), None),
+                "cap_feats": ((batch, case["text_tokens"], config["cap_feat_dim"]), None)}
+
+    return Model("musubi_tuner.zimage.zimage_model", "ZImageTransformer2DModel", config, inputs,
+                 lambda case, config: [latents(case)], {"blocks": "n_layers", "refiners": "n_refiner_layers"},
+                 lambda case: {"cap_mask": None}, **MUSUBI)
+
+
+FORWARDS = {
+    "sd_scripts": {
+        "flux1_dev": _flux(),
+        "flux1_schnell": _flux(guidance_embed=False),
+        "sdxl": _sdxl(),
+    },
+    "musubi": {
+        "wan21_t2v_1_3b": _wan(),
+        "wan21_t2v_14b": _wan(**_WAN_14B),
+        "wan21_i2v_14b": _wan(**_WAN_14B, model_type="i2v", in_dim=36),
+        "wan22_t2v_a14b": _wan(**_WAN_14B, model_version="2.2"),
+        "wan22_i2v_a14b": _wan(**_WAN_14B, model_version="2.2", model_type="i2v", in_dim=36),
+        "qwen_image": _qwen_image(),
+        "qwen_image_edit": _qwen_image(),
+        "qwen_image_edit_2509": _qwen_image(),
+        "qwen_image_edit_2511": _qwen_image(zero_cond_t=True),
+        "z_image": _z_image(),
+    },
+}
