@@ -167,3 +167,16 @@ TEST_CASE("one model is the same, read alone or among all") {
     CHECK(fresh.models().size() > 1);
     CHECK(early->id == "flux1_dev");  // what was handed out stays
 }
+
+TEST_CASE("a trainer's own forward is another family, or the same one told so, and keeps nothing in fp32") {
+    const Catalogue catalogue = Catalogue::built_in();
+    const ModelProfile& flux = catalogue.model_of("flux1_dev");
+    const ModelProfile own = with_forward(flux, "sd_scripts");
+    CHECK(own.id == flux.id);
+    CHECK(own.family == "flux_sd_scripts");
+    CHECK(own.config.text("forward") == "sd_scripts");
+    CHECK(with_forward(catalogue.model_of("qwen_image"), "musubi").family == "qwen_image");
+    REQUIRE(!catalogue.model_of("wan21_t2v_1_3b").keep_in_fp32.empty());
+    CHECK(with_forward(catalogue.model_of("wan21_t2v_1_3b"), "musubi").keep_in_fp32.empty());
+    CHECK_THROWS_AS((void)with_forward(flux, "musubi"), std::out_of_range);
+}

@@ -89,11 +89,9 @@ job::Call::Operation read_operation(io::Fields& job, const ModelProfile* profile
 /// Whose forward of the model is called: that of the profile's own class, or a trainer's. Whether it is a trainer's.
 bool read_forward(io::Fields& job, NamedModel& model, bool component) {
     const std::string own = "diffusers", word = job.text("forward", own);
-    if (word == own || !model.profile || !job.has("forward")) return false;
-    if (component) {
-        job.complain("forward", Problem::conflict, "forward is for a model, and this is a component's call");
-        return false;
-    }
+    if (!job.has("forward") || word.empty()) return false;
+    if (component) job.complain("forward", Problem::conflict, "forward is for a model, and this is a component's call");
+    if (component || word == own || !model.profile) return false;
     if (model.profile->forwards.contains(word)) {
         model.profile = profile::with_forward(*std::move(model.profile), word);
         return true;
