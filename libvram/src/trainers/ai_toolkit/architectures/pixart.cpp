@@ -208,7 +208,6 @@ const Architecture architecture{
     .title = "PixArt-Sigma",
     .models = "PixArt-Sigma",
     .fails_with = "it looks for a UNet in PixArt's pipeline; write arch: pixart and is_pixart_sigma: true",
-    .modules = {.prefix = "lora_transformer", .dot = '_', .block_names = block_names},
     .plays = plays,
     .taken_for = pixart::taken_for,
     .make = pixart_sigma::make,
