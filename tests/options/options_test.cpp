@@ -75,13 +75,14 @@ struct Played {
     shadow::Trace trace;
     device::Usage usage;
 
-    /// Of a component, or of all, at the phase's peak of tensors; -1: there is no such phase.
-    [[nodiscard]] Bytes bytes(const std::string& phase_name, const std::string& part) const {
+    /// Of a component, or of all, at the peak of tensors of a phase or of one of its stages; -1: there is no such phase.
+    [[nodiscard]] Bytes bytes(const std::string& phase_name, const std::string& stage, const std::string& part) const {
         const device::PhaseUsage* phase = usage.phase(phase_name);
         if (phase == nullptr) return -1;
-        if (part == "all") return phase->tensors_peak;
+        const device::Span& span = stage.empty() ? *phase : *phase->stage(stage);
+        if (part == "all") return span.tensors_peak;
         Bytes sum = 0;
-        for (const device::LiveSlot& slot : device::alive_after(trace, phase->tensors_peak_event))
+        for (const device::LiveSlot& slot : device::alive_after(trace, span.tensors_peak_event))
             if (trace.tags[slot.tag].component == part) sum += in_blocks(slot.bytes);
         return sum;
     }
@@ -128,8 +129,8 @@ TEST_CASE("ai-toolkit's options move what the table says, where it says, by as m
         "| option | beside it | older spelling | phase | whose | bytes | source |\n|---|---|---|---|---|---:|---|\n";
     std::map<std::string, Played> before;
     for (const io::Node& row : *rows->root.list()) {
-        const std::string option = text_of(row, "option"), phase = text_of(row, "phase"), part = text_of(row, "part"),
-                          moves = text_of(row, "moves");
+        const std::string option = text_of(row, "option"), phase = text_of(row, "phase"), stage = text_of(row, "stage"),
+                          part = text_of(row, "part"), moves = text_of(row, "moves");
         CAPTURE(option);
         const io::Node *over = row.find("over"), *set = row.find("set"), *older = row.find("older");
         const std::string beside = over != nullptr ? spelled(*over) : "";
@@ -142,7 +143,8 @@ TEST_CASE("ai-toolkit's options move what the table says, where it says, by as m
             CHECK(second.usage.phase(phase) == nullptr);
             effect = "no such phase";
         } else {
-            const Bytes was = std::max<Bytes>(0, first.bytes(phase, part)), is = second.bytes(phase, part);
+            const Bytes was = std::max<Bytes>(0, first.bytes(phase, stage, part)),
+                        is = second.bytes(phase, stage, part);
             REQUIRE(is >= 0);
             if (moves == "more") CHECK(is > was);
             if (moves == "less") CHECK(is < was);
@@ -150,7 +152,7 @@ TEST_CASE("ai-toolkit's options move what the table says, where it says, by as m
             effect = with_sign(is - was);
         }
         table += "| `" + option + "` | " + (beside.empty() ? "" : "`" + beside + "`") + " | " +
-                 (older != nullptr ? "`" + spelled(*older) + "`" : "") + " | " + phase + " | " + part + " | " + effect +
+                 (older != nullptr ? "`" + spelled(*older) + "`" : "") + " | " + phase + (stage.empty() ? "" : ", " + stage) + " | " + part + " | " + effect +
                  " | " + text_of(row, "source") + " |\n";
     }
     const std::string path = VRAM_SOURCE_DIR "/docs/ai-toolkit-options.md";

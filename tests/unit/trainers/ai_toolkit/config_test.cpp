@@ -231,8 +231,8 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
              Case{"caching here and not there",
                   head + "      datasets: [{folder_path: a, cache_text_embeddings: true}, {folder_path: b}]\n" + model,
                   Problem::conflict, "config.process[0].datasets", 6},
-             Case{"a second graph", with("diff_output_preservation: true"), Problem::unsupported,
-                  "config.process[0].train.diff_output_preservation", 8},
+             Case{"a loss on pixels", with("train_turbo: true"), Problem::unsupported,
+                  "config.process[0].train.train_turbo", 8},
              Case{"a batch that is a text", with("batch_size: '2'"), Problem::wrong_type,
                   "config.process[0].train.batch_size", 8},
              Case{"a dtype of nobody", with("dtype: bf8"), Problem::bad_value, "config.process[0].train.dtype", 8},
@@ -330,7 +330,7 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
     REQUIRE_FALSE(junk.config);
     CHECK(junk.config.error().front().nearest == "false");
     const Read many =
-        read(with("batch_size: 0, optimizer: dadaptationlion, do_cfg: true, gradient_checkpointin: false"));
+        read(with("batch_size: 0, optimizer: dadaptationlion, train_turbo: true, gradient_checkpointin: false"));
     REQUIRE_FALSE(many.config);
     CHECK(many.config.error().size() == 4);
     CHECK(many.config.error().back().nearest == "gradient_checkpointing");
