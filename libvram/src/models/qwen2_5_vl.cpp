@@ -1,6 +1,7 @@
 // Mirrors Qwen2_5_VLForConditionalGeneration (transformers 5.24.0, models/qwen2_5_vl/modeling_qwen2_5_vl.py) as
 // diffusers' Qwen-Image pipelines call it: with text, and for the edit models with pictures in it. They hand over no
-// token types, so positions count up.
+// token types, so positions count up. Some trainers delete the vision tower (`model.visual = None`): a profile without
+// `vision_depth`.
 #include <algorithm>
 #include <stdexcept>
 
@@ -271,7 +272,10 @@ class VisionTransformer {
 class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class's name
   public:
     Qwen2_5_VLForConditionalGeneration(const Builder& builder, const profile::Config& config)
-        : visual(builder["model"]["visual"], config), language_model(builder["model"]["language_model"], config) {
+        : visual(config.has("vision_depth")
+                     ? std::make_unique<VisionTransformer>(builder["model"]["visual"], config)
+                     : nullptr),
+          language_model(builder["model"]["language_model"], config) {
         if (!config.boolean("tie_word_embeddings"))
             lm_head = builder.linear("lm_head", language_model.hidden_size(), config.integer("vocab_size"), false);
     }
@@ -280,11 +284,12 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         std::int64_t patches = 0;
         for (const Grid& grid : grids(request)) patches += grid.height * grid.width;
-        const std::int64_t tokens = request.text_tokens + patches / request.batch / visual.unit();
+        const std::int64_t picture_tokens = patches > 0 ? patches / request.batch / visual->unit() : 0;
+        const std::int64_t tokens = request.text_tokens + picture_tokens;
         std::vector<Value> out{{"input_ids", {request.batch, tokens}, Dtype::i64}};
         if (request.attention_mask) out.push_back({"attention_mask", {request.batch, tokens}, Dtype::i64});
         if (patches > 0) {
-            out.push_back({"pixel_values", {patches, visual.patch_values()}, Dtype::f32});
+            out.push_back({"pixel_values", {patches, visual->patch_values()}, Dtype::f32});
             out.push_back({"image_grid_thw", {static_cast<std::int64_t>(grids(request).size()), 3}, Dtype::i64});
         }
         return out;
@@ -315,7 +320,7 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
     [[nodiscard]] std::vector<Grid> grids(const Request& request) const {
         std::vector<Grid> out;
         for (std::int64_t i = 0; i < request.batch; ++i)
-            for (const auto& picture : request.reference_images) out.push_back(visual.grid_of(picture));
+            for (const auto& picture : request.reference_images) out.push_back(visual->grid_of(picture));
         return out;
     }
 
@@ -341,7 +346,7 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
         const Tensor pixel_values = to(argument, dtype);
         const std::vector<Grid> image_grid_thw = grids(request);
         VisionTransformer::Output vision_outputs =
-            visual.forward(pixel_values, image_grid_thw, request.all_hidden_states);
+            visual->forward(pixel_values, image_grid_thw, request.all_hidden_states);
         // split_sizes: the product of each grid, divided
         Run& run = pixel_values.run();
         const Dims pictures{static_cast<std::int64_t>(image_grid_thw.size())};
@@ -365,7 +370,7 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
         video_mask = unsqueeze(std::move(special_video_mask), -1);
     }
 
-    VisionTransformer visual;
+    std::unique_ptr<VisionTransformer> visual;  // null: deleted
     TextDecoder language_model;
     Linear lm_head;  // empty where it is the embedding's weight
 };

@@ -56,11 +56,20 @@ class Attention {
           norm_added_q(builder["norm_added_q"], sizes.head_dim),
           norm_added_k(builder["norm_added_k"], sizes.head_dim) {}
 
-    /// QwenDoubleStreamAttnProcessor2_0: {img_attn_output, txt_attn_output}.
-    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in, const Tensor& img_freqs,
+    /// QwenDoubleStreamAttnProcessor2_0: {img_attn_output, txt_attn_output}. encoder_hidden_states_mask [B, T] bool or
+    /// undefined
+    Tensors operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in,
+                       const Tensor& encoder_hidden_states_mask, const Tensor& img_freqs,
                        const Tensor& txt_freqs) const {
         const Tensor hidden_states = std::move(hidden_states_in),
                      encoder_hidden_states = std::move(encoder_hidden_states_in);
+        Tensor image_mask, attention_mask;
+        if (encoder_hidden_states_mask.defined()) {
+            image_mask = hidden_states.run().empty({hidden_states.size(0), hidden_states.size(1)}, Dtype::boolean,
+                                                   Op::ones);
+            attention_mask = cat({encoder_hidden_states_mask, image_mask}, 1);
+            attention_mask = unsqueeze(unsqueeze(std::move(attention_mask), 1), 1);  // [B, 1, 1, T + S]
+        }
         const std::int64_t seq_txt = encoder_hidden_states.size(1);
 
         Tensor img_query = to_q(hidden_states);
@@ -92,7 +101,7 @@ class Attention {
         const Tensor joint_key = cat({txt_key, img_key}, 1);
         const Tensor joint_value = cat({txt_value, img_value}, 1);
 
-        Tensor joint_hidden_states = dispatch_attention(joint_query, joint_key, joint_value);
+        Tensor joint_hidden_states = dispatch_attention(joint_query, joint_key, joint_value, attention_mask);
         joint_hidden_states = flatten(std::move(joint_hidden_states), 2, 3);
         joint_hidden_states = to(std::move(joint_hidden_states), joint_query.dtype());
 
@@ -163,8 +172,8 @@ class Attention {
     PlainRmsNorm norm_added_q, norm_added_k;
 };
 
-/// args: hidden_states, encoder_hidden_states, temb, img_freqs, txt_freqs, then modulate_index or undefined; in musubi
-/// encoder_hidden_states_mask or undefined, txt_seq_lens and, with zero_cond_t, [N, 0] of the noisy picture's N tokens
+/// args: hidden_states, encoder_hidden_states, encoder_hidden_states_mask or undefined, temb, img_freqs, txt_freqs, then
+/// modulate_index or undefined; in musubi txt_seq_lens and, with zero_cond_t, [N, 0] of the noisy picture's N tokens
 /// → encoder_hidden_states, hidden_states
 class QwenImageTransformerBlock : public Block {
   public:
@@ -173,8 +182,8 @@ class QwenImageTransformerBlock : public Block {
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         if (musubi_) return musubi(args);
-        Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[2];
-        const Tensor& modulate_index = args[5];
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[3];
+        const Tensor& modulate_index = args[6];
         const Tensor img_mod_params = img_mod(silu(temb));  // [B, 6 D]
         if (zero_cond_t_) temb = chunk(temb, 2, 0)[0];
         const Tensor txt_mod_params = txt_mod(silu(temb));
@@ -186,7 +195,7 @@ class QwenImageTransformerBlock : public Block {
         const Tensor txt_normed = txt_norm1(encoder_hidden_states);
         const Tensors txt_modulated = modulate(txt_normed, txt_mods[0], {});
 
-        const Tensors attn_output = attn(img_modulated[0], txt_modulated[0], args[3], args[4]);
+        const Tensors attn_output = attn(img_modulated[0], txt_modulated[0], args[2], args[4], args[5]);
         hidden_states = add(hidden_states, mul(img_modulated[1], attn_output[0]));
         encoder_hidden_states = add(encoder_hidden_states, mul(txt_modulated[1], attn_output[1]));
 
@@ -223,7 +232,7 @@ class QwenImageTransformerBlock : public Block {
     }
 
     [[nodiscard]] Tensors musubi(const Tensors& args) const {
-        Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[2];
+        Tensor hidden_states = args[0], encoder_hidden_states = args[1], temb = args[3];
         const std::int64_t boundary = zero_cond_t_ ? args[7].size(0) : 0;
         Tensor img_mod1, img_mod2, txt_mod1, txt_mod2;
         {
@@ -239,7 +248,7 @@ class QwenImageTransformerBlock : public Block {
         }
         Tensors img = musubi_modulate(img_norm1(hidden_states), std::move(img_mod1), boundary);
         Tensors txt = musubi_modulate(txt_norm1(encoder_hidden_states), std::move(txt_mod1), 0);
-        Tensors output = attn.musubi(std::move(img[0]), std::move(txt[0]), args[5], args[3], args[4], args[6]);
+        Tensors output = attn.musubi(std::move(img[0]), std::move(txt[0]), args[2], args[4], args[5], args[6]);
         hidden_states = addcmul(hidden_states, std::move(img[1]), std::move(output[0]));
         encoder_hidden_states = addcmul(encoder_hidden_states, std::move(txt[1]), std::move(output[1]));
 
@@ -422,8 +431,10 @@ class QwenImageTransformer2DModel : public Model {
         std::vector<Value> out{
             {"hidden_states", {request.batch, image_tokens(request), in_channels_}, request.dtype},
             {"encoder_hidden_states", {request.batch, request.text_tokens, joint_attention_dim_}, request.dtype}};
-        if (has_mask(request.batch))
-            out.push_back({"encoder_hidden_states_mask", {request.batch, request.text_tokens}, Dtype::boolean});
+        if (has_mask(request))
+            out.push_back({"encoder_hidden_states_mask",
+                           {request.batch, request.text_tokens},
+                           musubi_ ? Dtype::boolean : Dtype::i64});
         out.push_back({"timestep", {request.batch}, request.dtype});
         if (use_additional_t_cond_) out.push_back({"additional_t_cond", {request.batch}, Dtype::i64});
         return out;
@@ -436,9 +447,10 @@ class QwenImageTransformer2DModel : public Model {
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         Run& run = args[0].run();
         const std::vector<QwenEmbedRope::Grid> img_shapes = grids(request);
-        const bool masked = has_mask(args[0].size(0));
+        const bool masked = has_mask(request);
+        const std::size_t at = masked ? 3 : 2;   // of the timestep
         Tensor hidden_states = img_in(args[0]);  // [B, S, D]
-        Tensor timestep = to(args[masked ? 3 : 2], hidden_states.dtype());
+        Tensor timestep = to(args[at], hidden_states.dtype());
         Tensor modulate_index;
         if (zero_cond_t_) {
             timestep = cat({timestep, mul_scalar(timestep)}, 0);
@@ -447,20 +459,23 @@ class QwenImageTransformer2DModel : public Model {
         }
         Tensor encoder_hidden_states = txt_norm(args[1]);
         encoder_hidden_states = txt_in(encoder_hidden_states);  // [B, T, D]
-        Tensor temb = time_text_embed(timestep, hidden_states, use_additional_t_cond_ ? args[3] : Tensor());
+        Tensor per_sample_len, encoder_hidden_states_mask;
+        if (masked)
+            encoder_hidden_states_mask = musubi_ ? args[2] : compute_text_seq_len_from_mask(args[2], per_sample_len);
+        Tensor temb = time_text_embed(timestep, hidden_states, use_additional_t_cond_ ? args[at + 1] : Tensor());
         const Tensors image_rotary_emb = pos_embed(run, img_shapes, encoder_hidden_states.size(1));
 
         Tensors others{modulate_index};
         if (musubi_) {
-            others[0] = masked ? args[2] : Tensor();
-            others.push_back(run.empty({args[0].size(0)}, Dtype::i64, Op::to_device));  // txt_seq_lens
+            others[0] = run.empty({args[0].size(0)}, Dtype::i64, Op::to_device);  // txt_seq_lens
             const auto [height, width] = img_shapes.front();
             if (zero_cond_t_) others.push_back(run.on_cpu({height * width, 0}, Dtype::i64));
         }
 
         const Caller call(run, gradient_checkpointing);
         for (const QwenImageTransformerBlock& block : transformer_blocks) {
-            Tensors in{hidden_states, encoder_hidden_states, temb, image_rotary_emb[0], image_rotary_emb[1]};
+            Tensors in{hidden_states,       encoder_hidden_states, encoder_hidden_states_mask, temb,
+                       image_rotary_emb[0], image_rotary_emb[1]};
             for (const Tensor& other : others) in.push_back(other);
             Tensors out = call(block, std::move(in));
             encoder_hidden_states = std::move(out[0]);
@@ -501,7 +516,9 @@ class QwenImageTransformer2DModel : public Model {
     }
 
     /// Musubi masks what fills up shorter captions, wherever there may be any.
-    [[nodiscard]] bool has_mask(std::int64_t batch) const { return musubi_ && batch > 1; }
+    [[nodiscard]] bool has_mask(const Request& request) const {
+        return musubi_ ? request.batch > 1 : request.attention_mask;
+    }
 
     // Of the noisy picture or its layers and of each reference image: 8 pixels a latent, patch_size latents a token,
     // each way.
@@ -516,6 +533,28 @@ class QwenImageTransformer2DModel : public Model {
         std::int64_t tokens = 0;
         for (const auto& [height, width] : grids(request)) tokens = checked_add(tokens, checked_mul(height, width));
         return tokens;
+    }
+
+    // [B, T] i64 → bool. The lengths [B] stay in a name of forward's.
+    static Tensor compute_text_seq_len_from_mask(const Tensor& mask, Tensor& per_sample_len) {
+        Run& run = mask.run();
+        const Dims batch{mask.size(0)};
+        Tensor encoder_hidden_states_mask = to(mask, Dtype::boolean);
+        const Tensor position_ids = run.empty({mask.size(1)}, Dtype::i64, Op::arange);
+        Tensor active_positions;
+        {
+            const Tensor zero = run.empty({}, Dtype::i64, Op::zeros);
+            active_positions = run.empty(mask.sizes(), Dtype::i64, Op::where);
+        }
+        const Tensor has_active = run.empty(batch, Dtype::boolean, Op::any);
+        Tensor last;
+        {
+            const Tensor values = run.empty(batch, Dtype::i64, Op::max), indices = run.empty(batch, Dtype::i64, Op::max);
+            last = run.empty(batch, Dtype::i64, Op::add);
+        }
+        const Tensor text_seq_len = run.empty({}, Dtype::i64, Op::to_device);
+        per_sample_len = run.empty(batch, Dtype::i64, Op::where);
+        return encoder_hidden_states_mask;
     }
 
     // QwenTimestepProjEmbeddings

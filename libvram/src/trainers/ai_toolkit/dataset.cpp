@@ -22,14 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::array<std::string_view, 4> image_extensions{".jpg", ".jpeg", ".png", ".webp"};
+
 bool is_one_of(const fs::path& path, std::span<const std::string_view> extensions) {
     const std::string extension = lower(path.extension().string());
     return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
 }
-bool is_image(const fs::path& path) {
-    constexpr std::array<std::string_view, 4> extensions{".jpg", ".jpeg", ".png", ".webp"};
-    return is_one_of(path, extensions);
-}
+bool is_image(const fs::path& path) { return is_one_of(path, image_extensions); }
 bool is_clip(const fs::path& path) {
     constexpr std::array<std::string_view, 8> extensions{".mp4", ".avi", ".mov", ".webm",
                                                          ".mkv", ".wmv", ".m4v", ".flv"};
@@ -95,10 +94,10 @@ class Measure {
                                        dataset.folder,
                                        {},
                                        dataset.folder + " holds no readable image"});
-            if (dataset.square_crop && !folder.images.empty())
-                add(of_images, square(dataset));
-            else
-                for (const Size& image : folder.images) add(of_images, bucket(dataset, image));
+            const Size cropped = dataset.square_crop && !folder.images.empty() ? square(dataset) : Size{};
+            for (const Item& item : folder.images)
+                add(of_images, dataset.square_crop ? cropped : bucket(dataset, {item.image[0], item.image[1]}),
+                    item.controls);
         }
         if (guesses_ > most_guess_notes)
             notes_.push_back({Severity::note,
@@ -113,6 +112,14 @@ class Measure {
     }
 
   private:
+    /// An image, and its control images where they are measured; one of width 0 is as large as the item.
+    struct Item {
+        job::PictureSize image;
+        std::vector<job::PictureSize> controls;
+        auto operator<=>(const Item&) const = default;
+    };
+    static constexpr job::PictureSize own_size{0, 0};
+
     /// setup_buckets
     [[nodiscard]] Size bucket(const DatasetConfig& dataset, Size image) const {
         const std::int64_t bucket_step = architecture_.bucket_step;
@@ -151,13 +158,14 @@ class Measure {
                                        "with data.frames"});
             return;
         }
-        add(dataset, size);
+        add(dataset, size, std::vector(dataset.controls.size(), own_size));
         if (++guesses_ > most_guess_notes) return;
         std::error_code error;
         const std::string what = fs::is_directory(fs::path(folder), error) ? "the videos of " + folder + " are not read"
                                                                            : folder + " is no folder here";
         const std::string frames =
             dataset.num_frames > 1 ? " and " + std::to_string(dataset.num_frames) + " frames" : "";
+        const std::string controls = dataset.controls.empty() ? "" : ", and control images as large";
         notes_.push_back({Severity::note,
                           Problem::no_data,
                           dataset.folder_at.place,
@@ -166,26 +174,67 @@ class Measure {
                           {},
                           what + ": taken for " + (frames.empty() ? "images" : "videos") + " of " +
                               std::to_string(size.width) + "x" + std::to_string(size.height) + frames +
-                              ", the heaviest bucket at " + std::to_string(dataset.resolution)});
+                              ", the heaviest bucket at " + std::to_string(dataset.resolution) + controls});
+    }
+
+    /// Of each control folder the image of this name, as ControlFileItemDTOMixin looks for it.
+    std::vector<job::PictureSize> controls_of(const DatasetConfig& dataset, const fs::path& file) {
+        std::vector<job::PictureSize> out;
+        for (const std::string& folder : dataset.controls) {
+            std::error_code error;
+            if (!architecture_.use_raw_control_images || !fs::is_directory(fs::path(folder), error)) {
+                out.push_back(own_size);
+                continue;
+            }
+            for (const std::string_view extension : image_extensions) {
+                fs::path control = fs::path(folder) / file.stem();
+                control += extension;
+                if (!fs::exists(control, error)) continue;
+                const expected<io::ImageSize> size = io::image_size(control);
+                out.push_back(size ? job::PictureSize{size->width, size->height} : own_size);
+                break;
+            }
+        }
+        return out;
+    }
+
+    void note_controls(const DatasetConfig& dataset) {
+        if (!architecture_.use_raw_control_images || dataset.small_controls) return;
+        for (const std::string& folder : dataset.controls) {
+            std::error_code error;
+            if (fs::is_directory(fs::path(folder), error) || !noted_.insert(folder).second) continue;
+            notes_.push_back({Severity::note,
+                              Problem::no_data,
+                              dataset.folder_at.place,
+                              dataset.folder_at.key,
+                              folder,
+                              {},
+                              folder + " is no folder here: its control images are taken to be as large as the items"});
+        }
     }
 
     /// What the folder's images are, each size once, and how many videos stand beside them.
     struct Folder {
-        std::vector<Size> images;
+        std::vector<Item> images;
         std::int64_t clips = 0;
     };
     const Folder& measured(const DatasetConfig& dataset) {
-        const auto [at, fresh] = measured_.try_emplace(dataset.folder);
+        const auto [at, fresh] = measured_.try_emplace({dataset.folder, dataset.controls});
         if (!fresh) return at->second;
+        note_controls(dataset);
         const Listing listing = list(dataset.folder);
         at->second.clips = listing.clips;
-        std::int64_t bad = 0;
-        std::string first;
-        std::set<std::pair<std::int64_t, std::int64_t>> seen;
+        std::int64_t bad = 0, alone = 0;
+        std::string first, first_alone;
+        std::set<Item> seen;
         for (const fs::path& file : listing.files) {
             if (const expected<io::ImageSize> size = io::image_size(file)) {
-                if (seen.emplace(size->width, size->height).second)
-                    at->second.images.push_back({size->width, size->height});
+                Item item{{size->width, size->height}, controls_of(dataset, file)};
+                if (static_cast<std::int64_t>(item.controls.size()) < architecture_.fewest_references) {
+                    if (++alone == 1) first_alone = file.filename().string();
+                    item.controls.resize(static_cast<std::size_t>(architecture_.fewest_references), own_size);
+                }
+                if (seen.insert(item).second) at->second.images.push_back(std::move(item));
             } else if (++bad == 1) {
                 first = file.filename().string();
             }
@@ -200,6 +249,16 @@ class Measure {
                               {},
                               std::to_string(bad) + " files of " + dataset.folder + " are no readable images, " +
                                   first + " the first"});
+        if (alone > 0)
+            notes_.push_back({Severity::warning,
+                              Problem::no_data,
+                              place,
+                              key,
+                              dataset.folder,
+                              {},
+                              std::to_string(alone) + " images of " + dataset.folder +
+                                  " have no control image, at which the trainer stops, " + first_alone +
+                                  " the first: they are taken to have one as large"});
         if (listing.cut)
             notes_.push_back({Severity::warning,
                               Problem::no_data,
@@ -211,26 +270,45 @@ class Measure {
         return at->second;
     }
 
-    void add(const DatasetConfig& dataset, Size size) {
-        if (!seen_
-                 .emplace(size.width, size.height, dataset.num_frames, dataset.batch_size, dataset.controls,
-                          dataset.do_i2v)
-                 .second)
+    void add(const DatasetConfig& dataset, Size size, std::vector<job::PictureSize> references) {
+        for (job::PictureSize& reference : references) {
+            if (reference == own_size) reference = {size.width, size.height};
+            if (dataset.small_controls) reference = {512, 512};
+        }
+        const auto [at, fresh] =
+            seen_.emplace(std::tuple(size.width, size.height, dataset.num_frames, dataset.batch_size, dataset.do_i2v),
+                          batches_.size());
+        if (fresh) {
+            batches_.push_back({size.width, size.height, dataset.num_frames, dataset.batch_size, std::move(references),
+                                dataset.do_i2v});
             return;
-        // A control image is taken to be of the item's own size.
-        const std::vector<job::PictureSize> references(static_cast<std::size_t>(dataset.controls),
-                                                       {size.width, size.height});
-        batches_.push_back(
-            {size.width, size.height, dataset.num_frames, dataset.batch_size, references, dataset.do_i2v});
+        }
+        std::vector<job::PictureSize>& known = batches_[at->second].references;
+        const job::PictureSize item{size.width, size.height};
+        if (weight(references, item) > weight(known, item)) known = std::move(references);
+    }
+
+    /// What the net is handed of control images, then what the loader hands over, in pixels.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> weight(const std::vector<job::PictureSize>& references,
+                                                               const job::PictureSize& item) const {
+        std::int64_t handed = 0, raw = 0;
+        for (const job::PictureSize& image : references) {
+            const job::PictureSize taken =
+                architecture_.reference_size != nullptr ? architecture_.reference_size(image, item) : image;
+            handed += taken[0] * taken[1];
+            raw += image[0] * image[1];
+        }
+        return {handed, raw};
     }
 
     const Architecture& architecture_;
     Diagnostics& complaints_;
     Diagnostics& notes_;
-    std::map<std::string, Folder> measured_;  // by folder
+    std::map<std::pair<std::string, std::vector<std::string>>, Folder> measured_;  // by folders
+    std::set<std::string> noted_;                                                  // control folders
     std::vector<job::Batch> batches_;
-    // width, height, frames, count, controls, do_i2v
-    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>> seen_;
+    // width, height, frames, count, do_i2v → which batch
+    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>, std::size_t> seen_;
     std::int64_t guesses_ = 0;
 };
 
@@ -254,13 +332,13 @@ std::vector<job::Batch> validation_batches(const std::vector<ValidationItem>& it
 }
 
 void drop_repeated(std::vector<DatasetConfig>& datasets) {
-    std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool, std::int64_t, std::int64_t,
-                        bool, bool, bool, bool>>
+    std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool, std::int64_t,
+                        std::vector<std::string>, bool, bool, bool, bool, bool>>
         seen;
     std::erase_if(datasets, [&](const DatasetConfig& d) {
         return !seen.emplace(d.folder, d.resolution, d.batch_size, d.scale, d.square_crop, d.cache_latents,
-                             d.loads_pixels, d.num_frames, d.controls, d.masks, d.prior_reg, d.auto_frame_count,
-                             d.do_i2v)
+                             d.loads_pixels, d.num_frames, d.controls, d.small_controls, d.masks, d.prior_reg,
+                             d.auto_frame_count, d.do_i2v)
                     .second;
     });
 }

@@ -339,7 +339,7 @@ constexpr Key dataset[] = {
     {"flip_y"},
     {"num_controls_from_same_folder"},
     {"control_transparent_color"},
-    {"full_size_control_images"},
+    {"full_size_control_images", memory},
     {"invert_mask"},
     {"mask_min_value"},
     {"poi"},

@@ -88,6 +88,8 @@ class Reader {
         out_.text_tokens = data.integer("text_tokens", {1, most_tokens}, architecture_.text_tokens);
         if (const auto images = data.integer_lists("reference_images", side, {2, 2}, {0, most_reference_images}))
             beside(data, *images);
+        else
+            beside_as_large(data);
         data.finish();
     }
 
@@ -240,11 +242,26 @@ class Reader {
                                         : " takes at most " + std::to_string(architecture_.most_references)));
             return;
         }
-        std::vector<job::PictureSize> references;
-        for (const std::vector<std::int64_t>& image : images) references.push_back({image[0], image[1]});
-        for (job::Batch& batch : out_.batches) batch.references = references;
-        for (DatasetConfig& dataset : config_.datasets) dataset.controls = static_cast<std::int64_t>(images.size());
-        drop_repeated(config_.datasets);
+        if (static_cast<std::int64_t>(images.size()) < architecture_.fewest_references) {
+            needs_references(data);
+            return;
+        }
+        out_.references_said = true;
+        for (const std::vector<std::int64_t>& image : images) out_.references.push_back({image[0], image[1]});
+        for (job::Batch& batch : out_.batches) batch.references = out_.references;
+    }
+
+    /// Sizes that were said instead of the datasets' leave them their control images, as large as the items.
+    void beside_as_large(io::Fields& data) {
+        std::size_t most = 0;
+        for (const DatasetConfig& dataset : config_.datasets) most = std::max(most, dataset.controls.size());
+        if (is_job_ && architecture_.fewest_references > 0) needs_references(data);
+        for (job::Batch& batch : out_.batches) batch.references.assign(most, {batch.width, batch.height});
+    }
+
+    void needs_references(io::Fields& data) const {
+        data.complain("reference_images", Problem::missing_key,
+                      title_ + " needs a control image beside every item: data.reference_images, as [[1024, 1024]]");
     }
 
     /// Every dataset at this resolution, and none of them twice.

@@ -66,6 +66,10 @@ PromptEmbeds mapped(const PromptEmbeds& embeds, const std::function<Tensor(const
     return out;
 }
 
+PromptEmbeds to(const PromptEmbeds& embeds, Dtype dtype) {
+    return mapped(embeds, [&](const Tensor& one) { return shadow::to(one, dtype); });
+}
+
 PromptEmbeds clone(const PromptEmbeds& embeds) {
     return mapped(embeds, [](const Tensor& one) { return shadow::clone(one); });
 }
@@ -114,12 +118,12 @@ HostEmbeds::HostEmbeds(const PromptEmbeds& embeds)
     for (const Tensor& one : embeds.text_embeds) text_embeds_.push_back(one.layout());
 }
 
-PromptEmbeds HostEmbeds::to_gpu(Run& run, std::int64_t count) const {
+PromptEmbeds HostEmbeds::to_gpu(Run& run, std::int64_t count, Dtype dtype) const {
     const auto brought = [&](shadow::LayoutRef layout) {
         if (layout == nullptr) return Tensor();
         Dims sizes = layout->sizes;
         sizes[0] = count;
-        return run.empty(sizes, layout->dtype, Op::to_device);
+        return run.empty(sizes, dtype, Op::to_device);
     };
     PromptEmbeds out;
     out.is_list = is_list_;
@@ -128,7 +132,7 @@ PromptEmbeds HostEmbeds::to_gpu(Run& run, std::int64_t count) const {
             out.text_embeds.push_back(brought(one));
             continue;
         }
-        for (std::int64_t i = 0; i < count; ++i) out.text_embeds.push_back(run.empty(one, Op::to_device));
+        for (std::int64_t i = 0; i < count; ++i) out.text_embeds.push_back(run.empty(one->sizes, dtype, Op::to_device));
     }
     out.pooled_embeds = brought(pooled_embeds_);
     out.attention_mask = brought(attention_mask_);
@@ -191,6 +195,8 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
                    Run& run_in)
     : run(run_in),
       job(job_in),
+      encode_control_in_text_embeddings(architecture.encode_control_in_text_embeddings),
+      use_raw_control_images(architecture.use_raw_control_images),
       transformer(run, std::string(architecture.denoiser), transformer_rules(architecture, job),
                   profile_of(job, catalogue, job.model)) {
     const job::Pipeline& parts = job.pipeline;
@@ -211,6 +217,29 @@ nn::Rules Pipeline::plain_rules(Dtype dtype, job::Quantization quantization) {
     rules.dtype = dtype;
     if (quantization == job::Quantization::quanto_qfloat8) rules.quantizer = &nn::quantize::quanto_qfloat8;
     return rules;
+}
+
+void Pipeline::load_on_host(Loading& loading) {
+    const job::Pipeline& parts = job.pipeline;
+    const bool quantizes = job.quantization != job::Quantization::none;
+    const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
+    if (quantizes || quantizes_text) loading.quantizes();
+    if (quantizes) transformer.quantize_model();
+    flush();
+    Part& text_encoder = *text_encoders[0];
+    if (quantizes_text) {
+        text_encoder.load_full();
+        flush();
+        text_encoder.quantize();
+        text_encoder.loaded();
+    } else {
+        text_encoder.to_gpu();
+    }
+    flush();
+    if (!parts.low_vram) transformer.to_gpu();
+    flush();
+    transformer.to_gpu();  // BaseSDTrainProcess.run
+    flush();
 }
 
 nn::Rules Pipeline::transformer_rules(const Architecture& architecture, const job::Job& job) {
@@ -284,6 +313,28 @@ bool Pipeline::next_batch(std::int64_t) { return true; }
 
 Tensors Pipeline::adjust_multistage_timesteps(const Tensor&) { return {}; }
 
+Tensor Pipeline::control_tensor(const job::Batch& batch) {
+    const auto images = static_cast<std::int64_t>(batch.references.size());
+    if (!encode_control_in_text_embeddings || images == 0 || (use_raw_control_images && images > 1)) return {};
+    const auto [width, height] = batch.references.front();
+    Dims sizes{batch.count};
+    if (images > 1) sizes.push_back(images);
+    for (const std::int64_t size : {std::int64_t{3}, height, width}) sizes.push_back(size);
+    return run.empty(sizes, job.dtype, Op::to_device);
+}
+
+Tensors Pipeline::load_control_images(const std::vector<job::PictureSize>& references, Tensors& names) {
+    if (!encode_control_in_text_embeddings) return {};
+    Tensors ctrl_img_list;
+    names.resize(std::max(names.size(), references.size()));
+    for (std::size_t i = 0; i < references.size(); ++i) {
+        const auto [width, height] = references[i];
+        names[i] = run.empty({1, 3, height, width}, job.dtype, Op::to_device);
+        ctrl_img_list.push_back(names[i]);
+    }
+    return ctrl_img_list;
+}
+
 Tensor Pipeline::condition_noisy_latents(const Tensor& latents, const job::Batch&) { return latents; }
 
 Tensor Pipeline::get_loss_target(const Tensor& noise, const Tensor& batch_latents) {
@@ -342,8 +393,10 @@ Tensor Pipeline::sample_latents(const Tensor& images, const job::Batch& batch) {
     return shadow::add(mean, std::move(spread));
 }
 
-void Pipeline::decode(const Tensor& latents, const job::Batch& image) {
-    const Tensor decoded = vae->forward({latents}, vae_request(image, 1, models::Request::Operation::decode))[0];
+void Pipeline::decode(const Tensor& latents, const job::Batch& image, bool tiling) {
+    models::Request request = vae_request(image, 1, models::Request::Operation::decode);
+    request.tiling = tiling;
+    const Tensor decoded = vae->forward({latents}, request)[0];
     // VaeImageProcessor.denormalize and its stack.
     Tensor pixels = shadow::mul_scalar(decoded);
     pixels = shadow::add_scalar(pixels);

@@ -26,6 +26,9 @@ struct Prompts {
     std::int64_t count = 1;
     bool blank = false;                          // "", which architectures that trim keep short
     std::vector<job::PictureSize> references{};  // that the text encoder is shown, of each prompt
+    /// The list of those that lie on the GPU already, [count, 3, H, W] each. It is the caller's: an architecture may
+    /// put others in their place, as in Python. Null: they wait on the host.
+    Tensors* control_images = nullptr;
 };
 
 struct Architecture;
@@ -43,6 +46,8 @@ struct PromptEmbeds {
 };
 /// Of each tensor what `change` makes of it.
 [[nodiscard]] PromptEmbeds mapped(const PromptEmbeds& embeds, const std::function<Tensor(const Tensor&)>& change);
+/// PromptEmbeds.to(dtype): masks, too.
+[[nodiscard]] PromptEmbeds to(const PromptEmbeds& embeds, Dtype dtype);
 /// Of each tensor a copy. `detach` is one, too: PromptEmbeds.detach clones.
 [[nodiscard]] PromptEmbeds clone(const PromptEmbeds& embeds);
 /// concat_prompt_embeds: shorter ones are padded with zeros; a list is only longer.
@@ -55,8 +60,8 @@ class HostEmbeds {
   public:
     HostEmbeds() = default;
     explicit HostEmbeds(const PromptEmbeds& embeds);
-    /// Those of `count` such prompts, padded to one length where they are one tensor.
-    [[nodiscard]] PromptEmbeds to_gpu(Run& run, std::int64_t count) const;
+    /// Those of `count` such prompts, padded to one length where they are one tensor; all of them in this dtype.
+    [[nodiscard]] PromptEmbeds to_gpu(Run& run, std::int64_t count, Dtype dtype) const;
 
   private:
     std::vector<shadow::LayoutRef> text_embeds_;
@@ -160,6 +165,12 @@ class Pipeline {
     [[nodiscard]] virtual Tensor add_noise(const Tensor& original_sample, const Tensor& noise, const Tensor& timestep);
     /// add_all_snr_to_noise_scheduler: a table that schedulers of diffusion models keep from before the loop on.
     virtual void add_all_snr() {}
+    /// batch.control_tensor.to(device): what a step holds to its end where prompts are encoded with it. Undefined:
+    /// nothing, or several images that are not cropped, which wait on the host.
+    [[nodiscard]] Tensor control_tensor(const job::Batch& batch);
+    /// Control images as they are read for prompts alone, [1, 3, H, W] each, where prompts are encoded with them. Each
+    /// is bound to one of `names`, which the caller's frame keeps to the next picture.
+    [[nodiscard]] Tensors load_control_images(const std::vector<job::PictureSize>& references, Tensors& names);
     /// What architectures with control images put beside the noisy latents.
     [[nodiscard]] virtual Tensor condition_noisy_latents(const Tensor& latents, const job::Batch& batch);
     /// What the prediction is compared with. As it stands here, of flow matching: noise - latents.
@@ -178,6 +189,8 @@ class Pipeline {
 
     Run& run;
     const job::Job& job;
+    /// The class's attributes of these names: prompts are encoded with their control images; those are not cropped.
+    const bool encode_control_in_text_embeddings, use_raw_control_images;
     Part transformer;
     std::unique_ptr<Part> vae;
     std::vector<std::unique_ptr<Part>> text_encoders;
@@ -189,6 +202,9 @@ class Pipeline {
 
     /// Of a part that is neither trained nor quantised.
     [[nodiscard]] static nn::Rules plain_rules(Dtype dtype, job::Quantization quantization = job::Quantization::none);
+    /// load_model of classes that load on the host: the transformer is quantised through the GPU, the one text encoder
+    /// on it; then unet.to(device), whatever low_vram says. The VAE stays on the host.
+    void load_on_host(Loading& loading);
     /// What the network and the quantiser do to a denoiser.
     [[nodiscard]] static nn::Rules transformer_rules(const Architecture& architecture, const job::Job& job);
     /// Of a batch of this size, in the model's dtype.
@@ -205,7 +221,7 @@ class Pipeline {
     /// vae.encode(images).latent_dist.sample(): the distribution dies with it.
     [[nodiscard]] Tensor sample_latents(const Tensor& images, const job::Batch& batch);
     /// vae.decode(latents).sample of one picture, and VaeImageProcessor.postprocess of it.
-    void decode(const Tensor& latents, const job::Batch& image);
+    void decode(const Tensor& latents, const job::Batch& image, bool tiling = false);
 };
 
 /// What a tokenizer or a host hands over.

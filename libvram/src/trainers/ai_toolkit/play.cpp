@@ -8,7 +8,6 @@
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/sampling.hpp"
 #include "trainers/ai_toolkit/training.hpp"
-#include "trainers/named_model.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -142,8 +141,7 @@ class Process {
         tell("cache_text", "cache");
         if (parts_.cache_text) {
             pipeline_.set_device_state_preset({false, false, true});
-            resident_.caption_embeds =
-                HostEmbeds(encode({.count = 1, .references = training_.batches.front().references}));
+            cache_captions();
         }
         pipeline_.flush();
         // prepare_accelerator
@@ -152,7 +150,7 @@ class Process {
         if (parts_.cache_text) pipeline_.transformer_to(false);
         const Prompts blank{.count = 1, .blank = true};
         {
-            const PromptEmbeds encoded = encode(blank);
+            const PromptEmbeds encoded = to(encode(blank), job_.dtype);
             const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
             resident_.unconditional_embeds = clone(encoded);  // .detach()
         }
@@ -163,11 +161,7 @@ class Process {
             resident_.cached_blank_embeds = encode(blank);
             if (training_.objective.preservation == job::Objective::Preservation::class_prompt)
                 resident_.cached_dop_class_embeds = encode({});
-            if (job_.sampling.baseline || job_.sampling.periodic)
-                for (const job::Batch& image : job_.sampling.images) {
-                    resident_.caption_embeds = HostEmbeds(encode({.count = 1, .references = image.references}));
-                    static_cast<void>(encode({.count = 1, .blank = true, .references = image.references}));
-                }
+            if (job_.sampling.baseline || job_.sampling.periodic) cache_sample_prompts();
             if (parts_.cache_text) {
                 pipeline_.free_text_encoders();
             } else {
@@ -175,6 +169,38 @@ class Process {
             }
         }
         if (!job_.sampling.baseline) pipeline_.place(while_training());
+    }
+
+    /// TextEmbeddingCachingMixin: of each set of control images one caption.
+    void cache_captions() {
+        Tensors names, ctrl_img;
+        for (const job::Batch& batch : training_.batches) {
+            const auto& known = resident_.caption_embeds;
+            if (std::any_of(known.begin(), known.end(),
+                            [&](const Resident::Caption& one) { return one.references == batch.references; }))
+                continue;
+            Tensors ctrl_img_list = load_control_images(batch.references, names);
+            ctrl_img = std::move(ctrl_img_list);
+            const HostEmbeds embeds(encode({1, false, batch.references, ctrl_img.empty() ? nullptr : &ctrl_img}));
+            resident_.caption_embeds.push_back({batch.references, embeds});
+        }
+    }
+
+    void cache_sample_prompts() {
+        Tensors names, ctrl_img;
+        for (const job::Batch& image : job_.sampling.images) {
+            Tensors ctrl_img_list = load_control_images(image.references, names);
+            ctrl_img = std::move(ctrl_img_list);
+            Tensors* control_images = ctrl_img.empty() ? nullptr : &ctrl_img;
+            const HostEmbeds positive(encode({1, false, image.references, control_images}));
+            const HostEmbeds negative(encode({1, true, image.references, control_images}));
+            resident_.sample_prompts_cache.push_back({positive, negative});
+        }
+    }
+
+    Tensors load_control_images(const std::vector<job::PictureSize>& references, Tensors& names) {
+        const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        return pipeline_.load_control_images(references, names);
     }
 
     void sample(const std::string& name, bool baseline) {

@@ -73,30 +73,40 @@ void read_frames(Section& section, DatasetConfig& out) {
 
 /// `control_path_1` to `_3` win over `control_path`, a text or a list.
 void read_controls(Section& section, DatasetConfig& out) {
-    std::string_view said;
-    std::int64_t numbered = 0;
+    std::string_view said = "control_path";
+    std::vector<std::string> numbered;
     for (const std::string_view key : {"control_path_1", "control_path_2", "control_path_3"})
         if (const Node* node = section.value(key); node != nullptr && truthy(*node)) {
-            ++numbered;
+            numbered.push_back(path_of(section, key, section.fields.text(key, "")));
             said = key;
         }
     const Node* paths = section.value("control_path");
-    if (paths != nullptr && truthy(*paths)) {
-        out.controls = paths->list() != nullptr ? static_cast<std::int64_t>(paths->list()->size()) : 1;
-        if (numbered == 0) said = "control_path";
+    if (!numbered.empty()) {
+        out.controls = std::move(numbered);
+    } else if (paths != nullptr && paths->list() != nullptr) {
+        for (const std::string& path : section.fields.texts("control_path").value_or(std::vector<std::string>{}))
+            out.controls.push_back(path_of(section, "control_path", path));
+    } else if (paths != nullptr && truthy(*paths)) {
+        out.controls = {path_of(section, "control_path", section.fields.text("control_path", ""))};
     }
-    if (numbered > 0) out.controls = numbered;
+    out.small_controls = !section.flag("full_size_control_images", true);
     const Architecture* architecture = section.reading.architecture;
-    if (out.controls == 0 || architecture == nullptr) return;
-    const std::int64_t most = architecture->most_references;
+    if (architecture == nullptr) return;
+    const auto count = static_cast<std::int64_t>(out.controls.size());
+    const std::int64_t most = architecture->most_references, fewest = architecture->fewest_references;
+    if (count < fewest)
+        section.fields.complain(said, Problem::missing_key,
+                                section.fields.path(said) + " is missing: " + std::string(architecture->title) +
+                                    " needs a control image beside every item");
+    if (count == 0) return;
     if (most == 0)  // the loader reads them, and the model never looks at them
         section.fields.complain(said, Problem::unsupported,
                                 std::string(architecture->title) + " takes no control images", {}, Severity::warning);
-    else if (out.controls > most)
+    else if (count > most)
         section.fields.complain(said, Problem::out_of_range,
                                 std::string(architecture->title) + " takes at most " + std::to_string(most) +
-                                    " control images, not " + std::to_string(out.controls));
-    out.controls = std::min(out.controls, most);
+                                    " control images, not " + std::to_string(count));
+    out.controls.resize(static_cast<std::size_t>(std::min(count, most)));
 }
 
 struct Resolution {

@@ -128,18 +128,23 @@ SampleItem read_item(Section& section, const SampleItem& defaults) {
     out.guidance_scale = section.fields.number("guidance_scale", {}, defaults.guidance_scale);
     out.frames = section.fields.integer("num_frames", {.min = 1, .max = most_frames}, defaults.frames);
     out.network_multiplier = read_multiplier(section, defaults.network_multiplier);
+    out.do_cfg_norm = section.flag("do_cfg_norm", false);
     return out;
 }
 
-/// How many control images are named: ctrl_img is the first where ctrl_img_1 is not said.
-std::int64_t read_controls(Section& section) {
-    const auto names = [&](std::string_view key) {
+/// The control images: ctrl_img is the first, or else ctrl_img_1.
+std::vector<std::string> read_controls(Section& section) {
+    std::vector<std::string> out;
+    bool older = false;
+    for (const std::string_view key : {"ctrl_img", "ctrl_img_1", "ctrl_img_2", "ctrl_img_3"}) {
         const Node* node = section.value(key);
-        return node != nullptr && truthy(*node);
-    };
-    const bool older = names("ctrl_img"), first = names("ctrl_img_1"), second = names("ctrl_img_2"),
-               third = names("ctrl_img_3");
-    return (older || first ? 1 : 0) + (second ? 1 : 0) + (third ? 1 : 0);
+        if (node == nullptr || !truthy(*node)) continue;
+        std::string path = path_of(section, key, section.fields.text(key, ""));
+        if (key == "ctrl_img") older = true;
+        if (key == "ctrl_img_1" && older) continue;
+        out.push_back(std::move(path));
+    }
+    return out;
 }
 
 /// The nodes of a list. A text would be a prompt a letter to the trainer, which nobody means.
@@ -195,7 +200,8 @@ std::vector<SampleItem> read_items(Section& sample, const SampleItem& defaults) 
 SampleConfig read_sample(Section& process, std::string_view key) {
     Section sample = process.section(key, SectionId::sample);
     SampleConfig out;
-    const SampleItem defaults = read_item(sample, {});
+    SampleItem defaults = read_item(sample, {});
+    defaults.do_cfg_norm = false;  // items do not take it over
     out.sampler = read_scheduler(sample, "sampler");
     out.sample_every = sample.is_null("sample_every") ? 0 : sample.fields.integer("sample_every", {.min = 0}, 100);
     out.samples = read_items(sample, defaults);

@@ -17,6 +17,7 @@
 #include "trainers/named_model.hpp"
 #include "trainers/trainer.hpp"
 #include "vram/io/document.hpp"
+#include "vram/io/image_header.hpp"
 #include "vram/io/path.hpp"
 #include "vram/profile/catalogue.hpp"
 
@@ -214,6 +215,26 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     out.unload_text = config.train.unload_text_encoder && !config.train.cache_text_embeddings;
     out.low_vram = config.model.low_vram;
     out.options = config.model.options;
+    const std::vector<SampleItem>& samples = config.sample.samples;
+    if (std::any_of(samples.begin(), samples.end(), [](const SampleItem& item) { return item.do_cfg_norm; }))
+        out.options["do_cfg_norm"] = "true";
+    return out;
+}
+
+/// The control images of a sample, measured where they are there. Else each is as large as the sample, and stands in
+/// `unmeasured`; empty there: a control image that the trainer would miss.
+std::vector<job::PictureSize> controls_of(const SampleItem& item, const job::Batch& image,
+                                          const Architecture& architecture, std::set<std::string>& unmeasured) {
+    std::vector<job::PictureSize> out;
+    for (const std::string& path : item.controls) {
+        if (static_cast<std::int64_t>(out.size()) == architecture.most_references) break;
+        const expected<io::ImageSize> size = io::image_size(path);
+        if (!size) unmeasured.insert(path);
+        out.push_back(size ? job::PictureSize{size->width, size->height} : job::PictureSize{image.width, image.height});
+    }
+    if (static_cast<std::int64_t>(out.size()) >= architecture.fewest_references) return out;
+    unmeasured.emplace();
+    out.resize(static_cast<std::size_t>(architecture.fewest_references), {image.width, image.height});
     return out;
 }
 
@@ -239,6 +260,7 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     std::vector<SampleItem> items = config.first_sample;
     items.insert(items.end(), config.sample.samples.begin(), config.sample.samples.end());
     bool one_multiplier = true;
+    std::set<std::string> unmeasured;
     std::vector<job::Batch> images;
     for (const SampleItem& item : items) {
         const std::int64_t step = architecture.sample_step != 0 ? architecture.sample_step : architecture.divisible_by;
@@ -248,12 +270,22 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
             image.frames = architecture.sample_frames(item.frames, config.model.low_vram);
         else if (architecture.frame_step != 0)
             image.frames = (item.frames - 1) / architecture.frame_step * architecture.frame_step + 1;
-        const std::int64_t controls = std::min(item.controls, architecture.most_references);
-        image.references.assign(static_cast<std::size_t>(controls), {image.width, image.height});
+        image.references = controls_of(item, image, architecture, unmeasured);
         if (std::find(images.begin(), images.end(), image) == images.end()) images.push_back(image);
         out.steps = std::max(out.steps, item.steps);
         out.guidance = std::max(out.guidance, item.guidance_scale);
         one_multiplier = one_multiplier && item.network_multiplier == items.front().network_multiplier;
+    }
+    for (const std::string& path : unmeasured) {
+        SaidAt at = said_at(document, "sample");
+        notes.push_back({Severity::note,
+                         Problem::no_data,
+                         std::move(at.place),
+                         std::move(at.key),
+                         path,
+                         {},
+                         path.empty() ? "the trainer stops at a sample without its control image: one as large is taken"
+                                      : path + " is no image here: it is taken to be as large as the sample"});
     }
     out.images = heaviest(images, most_images, text_tokens);
     note_unplayed(images.size() - out.images.size(), " smaller sizes of samples are not played",
@@ -266,12 +298,14 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
 
 /// The first batch, which is played at more length, and the heaviest of the others.
 std::vector<job::Batch> dataset_batches(const Config& config, const Architecture& architecture,
-                                        const io::Document& document, std::int64_t text_tokens, Diagnostics& complaints,
-                                        Diagnostics& notes) {
+                                        const io::Document& document, const Overrides& overrides,
+                                        Diagnostics& complaints, Diagnostics& notes) {
     std::vector<job::Batch> all = batches_of(config.datasets, architecture, complaints, notes);
+    if (overrides.references_said)
+        for (job::Batch& batch : all) batch.references = overrides.references;
     if (all.size() <= most_batches) return all;
     std::vector<job::Batch> out{all.front()};
-    for (const job::Batch& batch : heaviest({all.begin() + 1, all.end()}, most_batches - 1, text_tokens))
+    for (const job::Batch& batch : heaviest({all.begin() + 1, all.end()}, most_batches - 1, overrides.text_tokens))
         out.push_back(batch);
     note_unplayed(all.size() - out.size(), " smaller buckets are not played", said_at(document, "datasets"), notes);
     return out;
@@ -305,7 +339,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job::Training training = training_of(config);
     training.batches = overrides.sizes_said
                            ? overrides.batches
-                           : dataset_batches(config, architecture, document, overrides.text_tokens, complaints, notes);
+                           : dataset_batches(config, architecture, document, overrides, complaints, notes);
     training.validation.batches = validation_batches(config.train.validation, architecture);
     const bool empty = training.batches.empty();
     for (const job::Batch& batch : training.batches) {

@@ -56,18 +56,25 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     const Pipeline::Placement before = pipeline.placement();
     pipeline.set_device_state_preset({true, true, true});
     pipeline.flush();
-    for (const job::Batch& image : pipeline.job.sampling.images) {
+    Tensors ctrl_img, ctrl_img_names;  // ctrl_img, ctrl_img_1, …
+    for (std::size_t i = 0; i < pipeline.job.sampling.images.size(); ++i) {
+        const job::Batch& image = pipeline.job.sampling.images[i];
         PromptEmbeds conditional_embeds, unconditional_embeds;
         {
             const StageScope stage(run, "text");
             const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
             if (parts.cache_text || parts.unload_text) {
-                // sample_prompts_cache, from host memory.
-                conditional_embeds = resident.caption_embeds.to_gpu(run, 1);
-                unconditional_embeds = HostEmbeds(resident.cached_blank_embeds).to_gpu(run, 1);
+                const Resident::SamplePrompts& cached = resident.sample_prompts_cache[i];
+                conditional_embeds = cached.conditional.to_gpu(run, 1, pipeline.job.dtype);
+                unconditional_embeds = cached.unconditional.to_gpu(run, 1, pipeline.job.dtype);
             } else {
-                conditional_embeds = pipeline.get_prompt_embeds({1, false, image.references});
-                unconditional_embeds = pipeline.get_prompt_embeds({1, true, image.references});
+                ctrl_img.clear();
+                ctrl_img = pipeline.load_control_images(image.references, ctrl_img_names);
+                Tensors* control_images = ctrl_img.empty() ? nullptr : &ctrl_img;
+                conditional_embeds = pipeline.get_prompt_embeds({1, false, image.references, control_images});
+                unconditional_embeds = pipeline.get_prompt_embeds({1, true, image.references, control_images});
+                conditional_embeds = to(conditional_embeds, pipeline.job.dtype);
+                unconditional_embeds = to(unconditional_embeds, pipeline.job.dtype);
             }
         }
         pipeline.generate_single_image(conditional_embeds, unconditional_embeds, image);

@@ -1,6 +1,8 @@
 #include "trainers/ai_toolkit/training.hpp"
 
+#include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <utility>
 
 #include "base/blocks.hpp"
@@ -64,6 +66,13 @@ bool predicts_prior(const job::Objective& objective) {
 Bytes Resident::bytes() const {
     return bytes_of(torch_multiplier) + unconditional_embeds.bytes() + cached_blank_embeds.bytes() +
            cached_dop_class_embeds.bytes();
+}
+
+const HostEmbeds& Resident::caption_of(const std::vector<job::PictureSize>& references) const {
+    const auto found = std::find_if(caption_embeds.begin(), caption_embeds.end(),
+                                    [&](const Caption& one) { return one.references == references; });
+    if (found == caption_embeds.end()) throw std::logic_error("no caption was cached with these control images");
+    return found->embeds;
 }
 
 Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
@@ -218,9 +227,10 @@ void Training::prepare(const job::Batch& batch, Tensor& batch_latents, Frame& fr
     frame.loss_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
     frame.mask_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
     if (objective.masks) frame.mask_multiplier = get_mask_multiplier(batch, frame.noisy_latents);
-    frame.conditional_embeds = conditional_embeds(batch, frame.embeds_to_use);
-    if (objective.classifier_free_guidance) frame.unconditional_embeds = unconditional_embeds(batch);
-    if (objective.preservation == job::Objective::Preservation::class_prompt) encode_preservation(batch);
+    frame.control_images = pipeline_.control_tensor(batch);
+    frame.conditional_embeds = conditional_embeds(batch, frame);
+    if (objective.classifier_free_guidance) frame.unconditional_embeds = unconditional_embeds(batch, frame);
+    if (objective.preservation == job::Objective::Preservation::class_prompt) encode_preservation(batch, frame);
 }
 
 // The mask of an item has one channel, and is made as small as the latents.
@@ -273,39 +283,50 @@ Training::Prepared Training::process_general_training_batch(const job::Batch& ba
     return out;
 }
 
-PromptEmbeds Training::conditional_embeds(const job::Batch& batch, PromptEmbeds& embeds_to_use) {
-    const job::Pipeline& pipeline = pipeline_.job.pipeline;
-    // batch.prompt_embeds lie in host memory: cloned there, then brought over.
-    if (pipeline.cache_text) return resident_.caption_embeds.to_gpu(run_, batch.count);
-    if (pipeline.unload_text) {
-        embeds_to_use = clone(resident_.cached_blank_embeds);
-        embeds_to_use = clone(embeds_to_use);  // .detach()
-        return repeated(embeds_to_use, batch.count);
-    }
-    const PromptEmbeds encoded = pipeline_.get_prompt_embeds({batch.count, false, batch.references});
-    return clone(encoded);  // .detach()
+PromptEmbeds Training::encoded(const job::Batch& batch, bool blank, const Frame& frame) {
+    Tensors control_images{frame.control_images};
+    const PromptEmbeds embeds = pipeline_.get_prompt_embeds(
+        {batch.count, blank, batch.references, frame.control_images.defined() ? &control_images : nullptr});
+    return to(embeds, pipeline_.job.dtype);
 }
 
-PromptEmbeds Training::unconditional_embeds(const job::Batch& batch) {
+PromptEmbeds Training::conditional_embeds(const job::Batch& batch, Frame& frame) {
+    const job::Pipeline& pipeline = pipeline_.job.pipeline;
+    const Dtype dtype = pipeline_.job.dtype;
+    // batch.prompt_embeds lie in host memory: cloned there, then brought over.
+    if (pipeline.cache_text) return resident_.caption_of(batch.references).to_gpu(run_, batch.count, dtype);
+    if (pipeline.unload_text) {
+        frame.embeds_to_use = clone(resident_.cached_blank_embeds);
+        frame.embeds_to_use = clone(frame.embeds_to_use);  // .detach()
+        frame.embeds_to_use = to(frame.embeds_to_use, dtype);
+        return repeated(frame.embeds_to_use, batch.count);
+    }
+    const PromptEmbeds embeds = encoded(batch, false, frame);
+    return clone(embeds);  // .detach()
+}
+
+PromptEmbeds Training::unconditional_embeds(const job::Batch& batch, const Frame& frame) {
     const job::Pipeline& pipeline = pipeline_.job.pipeline;
     if (pipeline.cache_text || pipeline.unload_text) {
         PromptEmbeds blank = clone(resident_.cached_blank_embeds);
         blank = clone(blank);  // .detach()
+        blank = to(blank, pipeline_.job.dtype);
         return repeated(blank, batch.count);
     }
-    const PromptEmbeds encoded = pipeline_.get_prompt_embeds({batch.count, true, batch.references});
-    return clone(encoded);  // .detach()
+    const PromptEmbeds embeds = encoded(batch, true, frame);
+    return clone(embeds);  // .detach()
 }
 
 // The captions with the class for the trigger word; they stay until the next batch has its own.
-void Training::encode_preservation(const job::Batch& batch) {
+void Training::encode_preservation(const job::Batch& batch, const Frame& frame) {
     const job::Pipeline& pipeline = pipeline_.job.pipeline;
     if (pipeline.cache_text)
-        resident_.diff_output_preservation_embeds = resident_.caption_embeds.to_gpu(run_, batch.count);
+        resident_.diff_output_preservation_embeds =
+            resident_.caption_of(batch.references).to_gpu(run_, batch.count, pipeline_.job.dtype);
     else if (pipeline.unload_text)
         resident_.diff_output_preservation_embeds = resident_.cached_dop_class_embeds;
     else
-        resident_.diff_output_preservation_embeds = pipeline_.get_prompt_embeds({batch.count, false, batch.references});
+        resident_.diff_output_preservation_embeds = encoded(batch, false, frame);
 }
 
 PromptEmbeds Training::preservation_embeds(std::int64_t count) const {
@@ -485,7 +506,7 @@ void Training::validate(const std::string& name) {
         batch_latents = shadow::cat(std::vector<Tensor>(times, latents), 0);
         batch_noise = shadow::cat(std::vector<Tensor>(times, noise), 0);
         {
-            const PromptEmbeds embeds = resident_.validation_embeds.to_gpu(run_, 1);
+            const PromptEmbeds embeds = resident_.validation_embeds.to_gpu(run_, 1, pipeline_.job.dtype);
             batch_embeds = repeated(embeds, batch.count);
         }
         noisy_latents = add_noise(batch_latents, batch_noise, timesteps);

@@ -14,7 +14,18 @@ namespace vram::trainers::ai_toolkit {
 struct Resident {
     PromptEmbeds unconditional_embeds, cached_blank_embeds, cached_dop_class_embeds;
     PromptEmbeds diff_output_preservation_embeds;
-    HostEmbeds caption_embeds;  // where captions are cached
+    /// Of captions where they are cached; those with other control images are others.
+    struct Caption {
+        std::vector<job::PictureSize> references;
+        HostEmbeds embeds;
+    };
+    std::vector<Caption> caption_embeds;
+    [[nodiscard]] const HostEmbeds& caption_of(const std::vector<job::PictureSize>& references) const;
+    /// Of each of the job's samples, where the text encoder leaves.
+    struct SamplePrompts {
+        HostEmbeds conditional, unconditional;
+    };
+    std::vector<SamplePrompts> sample_prompts_cache;
     HostEmbeds validation_embeds;
     Tensor torch_multiplier;            // the network's, one number an item
     std::vector<Tensor> shadow_params;  // of the moving average
@@ -51,6 +62,7 @@ class Training {
     /// What train_single_accumulation's frame holds from the batch on to its end.
     struct Frame {
         Prepared prepared;
+        Tensor control_images;  // prompt_kwargs
         Tensor loss_multiplier, mask_multiplier;
         Tensor noisy_latents;  // with what stands beside the noise; `prepared` holds those without
         PromptEmbeds embeds_to_use, conditional_embeds, unconditional_embeds, prior_embeds_to_use, preservation_embeds;
@@ -61,9 +73,11 @@ class Training {
     Prepared process_general_training_batch(const job::Batch& batch, Tensor& batch_latents);
     [[nodiscard]] Tensor add_noise(const Tensor& original_samples, const Tensor& noise, const Tensor& timesteps);
     [[nodiscard]] Tensor get_mask_multiplier(const job::Batch& batch, const Tensor& noisy_latents);
-    [[nodiscard]] PromptEmbeds conditional_embeds(const job::Batch& batch, PromptEmbeds& embeds_to_use);
-    [[nodiscard]] PromptEmbeds unconditional_embeds(const job::Batch& batch);
-    void encode_preservation(const job::Batch& batch);
+    [[nodiscard]] PromptEmbeds conditional_embeds(const job::Batch& batch, Frame& frame);
+    [[nodiscard]] PromptEmbeds unconditional_embeds(const job::Batch& batch, const Frame& frame);
+    void encode_preservation(const job::Batch& batch, const Frame& frame);
+    /// encode_prompt(…).to(dtype), with the step's control images.
+    [[nodiscard]] PromptEmbeds encoded(const job::Batch& batch, bool blank, const Frame& frame);
     [[nodiscard]] PromptEmbeds preservation_embeds(std::int64_t count) const;
     /// condition_noisy_latents; and the cast that predict_noise is handed, whose frame holds it.
     [[nodiscard]] Tensor condition(const job::Batch& batch, Frame& frame);

@@ -45,15 +45,19 @@ struct Architecture {
     std::string_view vae{};                   // profile ids
     std::span<const std::string_view> text_encoders{};
     std::int64_t text_tokens = 0;  // that prompts are padded to; where they are trimmed, what a caption is taken for
-    std::int64_t most_text_tokens = 0;          // where they are trimmed; else 0
-    std::int64_t bucket_step = 0;               // get_bucket_divisibility: both sides of a bucket are multiples
-    std::int64_t divisible_by = 1;              // what the net can take
-    std::int64_t sample_step = 0;               // both sides of a sample are floored to multiples; 0: divisible_by
-    std::int64_t frame_step = 0;                // videos are of n · step + 1 frames; 0: images alone
-    bool drops_frames = false;                  // frames beyond n · step + 1 are loaded, and the VAE passes over them
-    std::int64_t most_references = 0;           // control images beside an item
-    bool needs_pixels = false;                  // its steps look at the pixels, with the VAE where these are
-    bool samples_need_reference = false;        // a sample without a control image is an error
+    std::int64_t most_text_tokens = 0;    // where they are trimmed; else 0
+    std::int64_t bucket_step = 0;         // get_bucket_divisibility: both sides of a bucket are multiples
+    std::int64_t divisible_by = 1;        // what the net can take
+    std::int64_t sample_step = 0;         // both sides of a sample are floored to multiples; 0: divisible_by
+    std::int64_t frame_step = 0;          // videos are of n · step + 1 frames; 0: images alone
+    bool drops_frames = false;            // frames beyond n · step + 1 are loaded, and the VAE passes over them
+    std::int64_t most_references = 0;     // control images beside an item
+    bool needs_pixels = false;            // its steps look at the pixels, with the VAE where these are
+    bool samples_need_reference = false;  // a sample without a control image is an error
+    std::int64_t fewest_references = 0;   // without them the trainer stops
+    /// The class's attributes of these names: prompts are encoded with their control images; those come as large as
+    /// they lie on the disk, else cropped to their item's bucket.
+    bool encode_control_in_text_embeddings = false, use_raw_control_images = false;
     std::string_view denoiser = "transformer";  // in reports
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};
@@ -73,6 +77,8 @@ struct Architecture {
     std::int64_t (*sample_frames)(std::int64_t frames, bool low_vram) = nullptr;
     /// Why the trainer refuses these options of model_kwargs; null or empty: it takes them.
     std::string_view (*refuses)(const std::map<std::string, std::string>& options) = nullptr;
+    /// What the net is handed of a raw control image of this size beside an item of that size; null: the item's own.
+    job::PictureSize (*reference_size)(const job::PictureSize& image, const job::PictureSize& item) = nullptr;
     /// Whether this recipe plays the model.
     bool (*plays)(const profile::ModelProfile& profile) = nullptr;
     /// The profile that a repository or path without a profile is taken for by its name, in lower case; empty: the name

@@ -29,29 +29,7 @@ class ZImage final : public Pipeline {
         : Pipeline(architecture, job_in, catalogue, run_in),
           layers_(catalogue.model_of("qwen3_4b_causal").config.integer("num_hidden_layers")) {}
 
-    void load_model(Loading& loading) override {
-        const job::Pipeline& parts = job.pipeline;
-        const bool quantizes = job.quantization != job::Quantization::none;
-        const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
-        if (quantizes || quantizes_text) loading.quantizes();
-        if (quantizes) transformer.quantize_model();
-        flush();
-        Part& text_encoder = *text_encoders[0];
-        if (quantizes_text) {
-            text_encoder.load_full();
-            flush();
-            text_encoder.quantize();
-            text_encoder.loaded();
-        } else {
-            text_encoder.to_gpu();
-        }
-        flush();
-        if (!parts.low_vram) transformer.to_gpu();
-        flush();
-        // BaseSDTrainProcess.run: unet.to(device), whatever low_vram says; the VAE stays on the host.
-        transformer.to_gpu();
-        flush();
-    }
+    void load_model(Loading& loading) override { load_on_host(loading); }
 
     /// ZImagePipeline.encode_prompt, without guidance.
     [[nodiscard]] PromptEmbeds get_prompt_embeds(const Prompts& prompts) override {
