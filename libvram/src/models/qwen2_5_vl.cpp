@@ -272,9 +272,8 @@ class VisionTransformer {
 class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class's name
   public:
     Qwen2_5_VLForConditionalGeneration(const Builder& builder, const profile::Config& config)
-        : visual(config.has("vision_depth")
-                     ? std::make_unique<VisionTransformer>(builder["model"]["visual"], config)
-                     : nullptr),
+        : visual(config.has("vision_depth") ? std::make_unique<VisionTransformer>(builder["model"]["visual"], config)
+                                            : nullptr),
           language_model(builder["model"]["language_model"], config) {
         if (!config.boolean("tie_word_embeddings"))
             lm_head = builder.linear("lm_head", language_model.hidden_size(), config.integer("vocab_size"), false);

@@ -65,8 +65,8 @@ class Attention {
                      encoder_hidden_states = std::move(encoder_hidden_states_in);
         Tensor image_mask, attention_mask;
         if (encoder_hidden_states_mask.defined()) {
-            image_mask = hidden_states.run().empty({hidden_states.size(0), hidden_states.size(1)}, Dtype::boolean,
-                                                   Op::ones);
+            image_mask =
+                hidden_states.run().empty({hidden_states.size(0), hidden_states.size(1)}, Dtype::boolean, Op::ones);
             attention_mask = cat({encoder_hidden_states_mask, image_mask}, 1);
             attention_mask = unsqueeze(unsqueeze(std::move(attention_mask), 1), 1);  // [B, 1, 1, T + S]
         }
@@ -549,7 +549,8 @@ class QwenImageTransformer2DModel : public Model {
         const Tensor has_active = run.empty(batch, Dtype::boolean, Op::any);
         Tensor last;
         {
-            const Tensor values = run.empty(batch, Dtype::i64, Op::max), indices = run.empty(batch, Dtype::i64, Op::max);
+            const Tensor values = run.empty(batch, Dtype::i64, Op::max),
+                         indices = run.empty(batch, Dtype::i64, Op::max);
             last = run.empty(batch, Dtype::i64, Op::add);
         }
         const Tensor text_seq_len = run.empty({}, Dtype::i64, Op::to_device);

@@ -20,9 +20,9 @@ struct Architecture;
 /// square crop that the architecture cannot take. Source: toolkit/data_loader.py, AiToolkitDataset;
 /// toolkit/dataloader_mixins.py, setup_buckets (27a03a91).
 ///
-/// A control image is the one of the item's own name in each control folder. Where it is cropped to the item's bucket it
-/// is of that size; else it is measured, and where its folder does not exist taken to be as large as the bucket. Of the
-/// items in one bucket those with the heaviest control images count.
+/// A control image is the one of the item's own name in each control folder. Where it is cropped to the item's bucket
+/// it is of that size; else it is measured, and where its folder does not exist taken to be as large as the bucket. Of
+/// the items in one bucket those with the heaviest control images count.
 ///
 /// Of missing folders at most `most_guess_notes` are named; one more note counts the rest.
 [[nodiscard]] std::vector<job::Batch> batches_of(const std::vector<DatasetConfig>& datasets,

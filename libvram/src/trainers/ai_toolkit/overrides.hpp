@@ -16,10 +16,10 @@ struct Architecture;
 
 /// What was said beside the file, by the job file's names, and has no place in the trainer's own config.
 struct Overrides {
-    std::string model;                           // a profile, whatever the file names
-    bool sizes_said = false;                     // data.buckets, or data.resolution as a width and a height:
-    std::vector<job::Batch> batches;             // instead of what the datasets yield
-    bool references_said = false;                // data.reference_images: beside every item, whatever datasets hold
+    std::string model;                // a profile, whatever the file names
+    bool sizes_said = false;          // data.buckets, or data.resolution as a width and a height:
+    std::vector<job::Batch> batches;  // instead of what the datasets yield
+    bool references_said = false;     // data.reference_images: beside every item, whatever datasets hold
     std::vector<job::PictureSize> references;
     const Architecture* architecture = nullptr;  // the file's or the setting's; null after a complaint
     std::int64_t text_tokens = 0;

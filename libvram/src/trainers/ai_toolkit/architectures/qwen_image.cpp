@@ -83,7 +83,8 @@ Tensor unpacked(Tensor noise_pred, std::int64_t height, std::int64_t width) {
 /// QwenImageModel. The classes that derive from it say what they do with control images.
 class QwenImage : public Pipeline {
   public:
-    QwenImage(const Architecture& architecture, const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
+    QwenImage(const Architecture& architecture, const job::Job& job_in, const profile::Catalogue& catalogue,
+              Run& run_in)
         : Pipeline(architecture, job_in, catalogue, run_in),
           layers_(catalogue.model_of(job.pipeline.text_encoders[0]).config.integer("num_hidden_layers")) {}
 
@@ -137,8 +138,8 @@ class QwenImage : public Pipeline {
     };
 
     /// The pipelines' encode_prompt, and what get_prompt_embeds makes of it. `text` are the tokens behind the first
-    /// `drop_idx`, without those of pictures; `pictures` are handed to the processor, for each prompt the same, and lie on
-    /// the GPU in `images`, [count, 3, H, W] each, or wait on the host.
+    /// `drop_idx`, without those of pictures; `pictures` are handed to the processor, for each prompt the same, and lie
+    /// on the GPU in `images`, [count, 3, H, W] each, or wait on the host.
     [[nodiscard]] PromptEmbeds encode_prompt(const Prompts& prompts, std::int64_t text, std::int64_t drop_idx,
                                              const std::vector<PictureSize>& pictures, const Tensors& images) {
         text_encoders[0]->to_gpu();
@@ -185,7 +186,9 @@ class QwenImage : public Pipeline {
             const Dtype dtype = of.job.pipeline.vae_dtype;
             mean = of.run.empty({1, 16, 1, 1, 1}, dtype, Op::to_device);
             std = of.run.empty({1, 16, 1, 1, 1}, dtype, Op::to_device);
-            if (inverted) std = shadow::div_scalar(std);
+            if (!inverted) return;
+            std = shadow::div_scalar(std);  // 1.0 / std: its reciprocal, times 1.0
+            std = shadow::mul_scalar(std);
         }
         Tensor mean, std;
     };
@@ -199,6 +202,9 @@ class QwenImage : public Pipeline {
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         Tensor latents, noise_pred, neg_noise_pred, comb_pred, cond_norm, noise_norm, image_latents;
         Tensor prompt_embeds, negative_prompt_embeds, timesteps, timestep, latent_model_input;
+        // The callback's arguments are looked up in locals(): up to Python 3.12 the frame keeps what that returned, and
+        // with it what the names stood for, until it is asked again.
+        Tensors locals;
         // What generate_single_image hands over.
         const Tensor prompt_embeds_mask = shadow::to(conditional_embeds.attention_mask, Dtype::i64);
         const Tensor negative_prompt_embeds_mask = shadow::to(unconditional_embeds.attention_mask, Dtype::i64);
@@ -234,6 +240,8 @@ class QwenImage : public Pipeline {
                     noise_pred = call.cfg_norm ? renormed(comb_pred, cond_norm, noise_norm) : comb_pred;
                 }
                 latents = step(latents, noise_pred);
+                locals = {latents,   latent_model_input, timestep,  noise_pred,
+                          comb_pred, neg_noise_pred,     cond_norm, noise_norm};
                 if (call.flushes) flush();
             }
         }
@@ -303,7 +311,8 @@ class QwenImage : public Pipeline {
     }
 
     /// Qwen2VLImageProcessor: pixel_values. What lies on the GPU is worked on there, an image after the other.
-    [[nodiscard]] Tensor processed(std::int64_t count, const std::vector<PictureSize>& pictures, const Tensors& images) {
+    [[nodiscard]] Tensor processed(std::int64_t count, const std::vector<PictureSize>& pictures,
+                                   const Tensors& images) {
         std::vector<Tensor> flat;
         std::int64_t patches = 0;
         for (std::size_t i = 0; i < pictures.size(); ++i) {
@@ -337,7 +346,8 @@ class QwenImage : public Pipeline {
     }
 
     /// The pipelines' prepare_latents: [1, S, 64], and of control images those of all.
-    [[nodiscard]] Tensor prepare_latents(const job::Batch& image, const Call& call, bool tiling, Tensor& image_latents) {
+    [[nodiscard]] Tensor prepare_latents(const job::Batch& image, const Call& call, bool tiling,
+                                         Tensor& image_latents) {
         Tensor picture, one;
         std::vector<Tensor> all_image_latents;
         for (const auto& [width, height] : call.vae_images) {
@@ -462,8 +472,8 @@ class QwenImageEditPlus final : public QwenImage {
   public:
     using QwenImage::QwenImage;
 
-    /// "Picture 1: <|vision_start|><|image_pad|><|vision_end|>" of each goes before the words. Without a picture the class
-    /// raises, and the trainer shows it noise.
+    /// "Picture 1: <|vision_start|><|image_pad|><|vision_end|>" of each goes before the words. Without a picture the
+    /// class raises, and the trainer shows it noise.
     [[nodiscard]] PromptEmbeds get_prompt_embeds(const Prompts& prompts) override {
         constexpr std::int64_t around = 7;
         const bool shown = !prompts.references.empty();
