@@ -62,6 +62,52 @@ TEST_CASE("ai-toolkit: a folder's images are measured and fall into buckets, eac
           Batches{{256, 256, 1, 1}, {1024, 736, 1, 1}, {192, 160, 1, 1}});
 }
 
+TEST_CASE("ai-toolkit: control images are those of the item's name, and the heaviest of a bucket count") {
+    const io::TemporaryFolder folder, first, second;
+    folder.write("a.png", io::png(1024, 1024));
+    folder.write("b.png", io::png(1024, 1024));
+    first.write("a.png", io::png(400, 400));
+    first.write("b.jpg", io::jpeg(1000, 500));
+    second.write("b.webp", io::webp(io::vp8(640, 480)));
+    DatasetConfig dataset = at(folder.path(""), 512);
+    dataset.controls = {first.path(""), second.path("")};
+    struct Case {
+        const char* why;
+        const char* arch;
+        bool small;
+        std::vector<job::PictureSize> references;
+    };
+    for (const Case& c : {
+             Case{"raw images keep their size; b has two", "qwen_image_edit_plus", false, {{1000, 500}, {640, 480}}},
+             Case{"without full_size_control_images all are alike",
+                  "qwen_image_edit_plus",
+                  true,
+                  {{512, 512}, {512, 512}}},
+             Case{"others are cropped to the bucket", "flux", false, {{512, 512}, {512, 512}}},
+         }) {
+        CAPTURE(c.why);
+        Diagnostics complaints, notes;
+        dataset.small_controls = c.small;
+        const Batches batches = batches_of({dataset}, *architecture_named(c.arch), complaints, notes);
+        CHECK(batches == Batches{{512, 512, 1, 1, c.references}});
+        CHECK(complaints.empty());
+        CHECK(notes.empty());
+    }
+}
+
+TEST_CASE("ai-toolkit: of control folders that are not there a note says what they are taken for") {
+    const io::TemporaryFolder folder;
+    folder.write("a.png", io::png(800, 600));
+    DatasetConfig dataset = at(folder.path(""), 512);
+    dataset.controls = {"/no/such/folder"};
+    Diagnostics complaints, notes;
+    CHECK(batches_of({dataset}, *architecture_named("qwen_image_edit_plus"), complaints, notes) ==
+          Batches{{576, 448, 1, 1, {{576, 448}}}});
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].problem == Problem::no_data);
+    CHECK(notes[0].found == "/no/such/folder");
+}
+
 TEST_CASE("ai-toolkit: a folder that is not there is taken for its heaviest bucket, and a note says so") {
     Diagnostics complaints, notes;
     CHECK(batches_of({at("/no/such/folder", 1024), at("/no/such/folder", 632)}, flux_images, complaints, notes) ==
