@@ -15,9 +15,9 @@ struct Architecture;
 ///
 /// A folder that exists is measured: PNG, JPEG and WebP by their headers, as the trainer walks it (no hidden files, no
 /// `_controls`), at most `most_files` of them; videos beside them are counted, and where the dataset wants some taken
-/// for the heaviest bucket of its resolution, with a note. One that does not exist, or a list of captions, is taken for the
-/// heaviest bucket of its resolution, with a note. Errors: no_data, a folder without a readable image; out_of_range, a
-/// square crop that the architecture cannot take. Source: toolkit/data_loader.py, AiToolkitDataset;
+/// for the heaviest bucket of its resolution, with a note. One that does not exist, or a list of captions, is taken for
+/// the heaviest bucket of its resolution, with a note. Errors: no_data, a folder without a readable image;
+/// out_of_range, a square crop that the architecture cannot take. Source: toolkit/data_loader.py, AiToolkitDataset;
 /// toolkit/dataloader_mixins.py, setup_buckets (27a03a91).
 ///
 /// A control image is the one of the item's own name in each control folder. Where it is cropped to the item's bucket

@@ -59,7 +59,7 @@ struct Wrong {
 };
 
 Wrong apply_flag(std::string_view flag, std::string_view content, SampleItem& item) {
-    if (flag == "ctrl_img") item.controls = std::max<std::int64_t>(item.controls, 1);
+    if (flag == "ctrl_img") item.controls = {std::string(content)};
     const std::string name = "the prompt's flag --" + std::string(flag);
     for (const WholeFlag& known : whole_flags) {
         if (known.name != flag) continue;
@@ -185,7 +185,12 @@ std::vector<SampleItem> read_items(Section& sample, const SampleItem& defaults) 
             if (section.fields.is_absent()) continue;
             item = read_item(section, defaults);
             there = read_prompt(sample.reading, section.value("prompt"), path + ".prompt", item);
-            item.controls = std::max(item.controls, read_controls(section));
+            std::vector<std::string> controls = read_controls(section);
+            if (controls.empty())
+                controls = item.controls;
+            else if (!item.controls.empty())
+                controls.front() = item.controls.front();  // the prompt's flag wins
+            item.controls = std::move(controls);
             section.finish();
         } else {
             there = read_prompt(sample.reading, &list[i], path, item);

@@ -573,6 +573,8 @@ std::unique_ptr<Pipeline> make(const job::Job& job, const profile::Catalogue& ca
     return std::make_unique<Class>(architecture, job, catalogue, run);
 }
 
+/// get_transformer_block_names
+constexpr std::string_view block_names[] = {"transformer_blocks"};
 constexpr std::string_view with_vision[] = {"qwen25_vl_7b"};
 
 }  // namespace
@@ -597,6 +599,7 @@ const Architecture architecture{
     .bucket_step = bucket_step,
     .divisible_by = pixels_a_token,
     .sample_step = bucket_step,
+    .modules = {.block_names = block_names},
     .plays = plays,
     .taken_for = taken_for,
     .make = make<QwenImage, architecture>,
@@ -624,6 +627,7 @@ const Architecture architecture{
     .most_references = 1,
     .fewest_references = 1,
     .encode_control_in_text_embeddings = true,
+    .modules = {.block_names = block_names},
     .plays = plays,
     .taken_for = taken_for,
     .make = make<QwenImageEdit, architecture>,
@@ -660,6 +664,7 @@ const Architecture architecture{
     .encode_control_in_text_embeddings = true,
     .use_raw_control_images = true,
     .options = options,
+    .modules = {.block_names = block_names},
     .reference_size = reference_size,
     .plays = plays,
     .taken_for = taken_for,
