@@ -1,7 +1,7 @@
 // Mirrors Qwen2_5_VLForConditionalGeneration (transformers 5.24.0, models/qwen2_5_vl/modeling_qwen2_5_vl.py) as
 // diffusers' Qwen-Image pipelines call it: with text, and for the edit models with pictures in it. They hand over no
-// token types, so positions count up. Some trainers delete the vision tower (`model.visual = None`): a profile without
-// `vision_depth`.
+// token types, so positions count up. Some trainers delete the vision tower (`model.visual = None`): a config
+// without `vision_depth`.
 #include <algorithm>
 #include <stdexcept>
 

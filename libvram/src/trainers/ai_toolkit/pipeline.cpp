@@ -24,6 +24,13 @@ models::Request sized(const job::Batch& batch) {
     return request;
 }
 
+profile::ModelProfile text_encoder_of(const Architecture& architecture, profile::ModelProfile profile) {
+    const std::string_view deleted = architecture.deleted_from_text_encoders;
+    if (!deleted.empty())
+        std::erase_if(profile.config.values, [&](const auto& entry) { return entry.first.starts_with(deleted); });
+    return profile;
+}
+
 /// fnmatch of a pattern whose only signs are stars.
 bool matches(std::string_view name, std::string_view pattern) {
     const std::size_t star = pattern.find('*');
@@ -208,7 +215,7 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
         text_encoders.push_back(std::make_unique<Part>(
             run, std::move(component),
             plain_rules(parts.text_encoder_dtype, last ? parts.text_encoder_quantization : job::Quantization::none),
-            catalogue.model_of(parts.text_encoders[i])));
+            text_encoder_of(architecture, catalogue.model_of(parts.text_encoders[i]))));
     }
 }
 

@@ -44,6 +44,8 @@ struct Architecture {
     std::string_view models;                  // those that are played: "FLUX.1 and Flex.1"
     std::string_view vae{};                   // profile ids
     std::span<const std::string_view> text_encoders{};
+    /// What their config names with this in front is deleted before they reach the GPU: "vision_". Empty: nothing is.
+    std::string_view deleted_from_text_encoders{};
     std::int64_t text_tokens = 0;  // that prompts are padded to; where they are trimmed, what a caption is taken for
     std::int64_t most_text_tokens = 0;    // where they are trimmed; else 0
     std::int64_t bucket_step = 0;         // get_bucket_divisibility: both sides of a bucket are multiples

@@ -575,14 +575,13 @@ std::unique_ptr<Pipeline> make(const job::Job& job, const profile::Catalogue& ca
 
 /// get_transformer_block_names
 constexpr std::string_view block_names[] = {"transformer_blocks"};
-constexpr std::string_view with_vision[] = {"qwen25_vl_7b"};
+constexpr std::string_view text_encoders[] = {"qwen25_vl_7b"};
 
 }  // namespace
 
 namespace qwen_image {
 namespace {
 constexpr std::string_view names[] = {"qwen_image"};
-constexpr std::string_view text_encoders[] = {"qwen25_vl_7b_text"};  // text_encoder.model.visual = None
 bool plays(const profile::ModelProfile& profile) { return is_played(profile, {"qwen_image"}); }
 std::string_view taken_for(std::string_view, std::string_view) { return "qwen_image"; }
 }  // namespace
@@ -594,6 +593,7 @@ const Architecture architecture{
     .models = "Qwen-Image",
     .vae = "vae_qwenimage",
     .text_encoders = text_encoders,
+    .deleted_from_text_encoders = "vision_",  // text_encoder.model.visual = None
     .text_tokens = max_sequence_length,
     .most_text_tokens = tokenizer_max_length,
     .bucket_step = bucket_step,
@@ -618,7 +618,7 @@ const Architecture architecture{
     .title = "Qwen-Image-Edit",
     .models = "Qwen-Image-Edit",
     .vae = "vae_qwenimage",
-    .text_encoders = with_vision,
+    .text_encoders = text_encoders,
     .text_tokens = max_sequence_length,
     .most_text_tokens = tokenizer_max_length,
     .bucket_step = bucket_step,
@@ -653,7 +653,7 @@ const Architecture architecture{
     .title = "Qwen-Image-Edit Plus",
     .models = "Qwen-Image-Edit 2509 and 2511",
     .vae = "vae_qwenimage",
-    .text_encoders = with_vision,
+    .text_encoders = text_encoders,
     .text_tokens = max_sequence_length,
     .most_text_tokens = tokenizer_max_length,
     .bucket_step = bucket_step,
