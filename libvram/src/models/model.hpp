@@ -23,7 +23,7 @@ using nn::Tensors;
 /// What a call is about: sizes of the pictures in pixels, never of latents.
 struct Request {
     std::int64_t batch = 1, width = 0, height = 0, frames = 1, text_tokens = 0;
-    std::vector<std::array<std::int64_t, 2>> reference_images;
+    std::vector<std::array<std::int64_t, 2>> reference_images{};
     Dtype dtype = Dtype::bf16;
     enum class Operation : std::uint8_t { forward, encode, decode } operation = Operation::forward;
     bool tiling = false, slicing = false, attention_mask = false, all_hidden_states = false, use_cache = false;

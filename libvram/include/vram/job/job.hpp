@@ -60,7 +60,7 @@ struct Lora {
     AdapterKind kind = AdapterKind::lora;
     std::int64_t factor = -1;  // of LoKr: how a weight's sides are split; -1: as near to the square root as can be
     bool dropout = false, rank_dropout = false;
-    AdapterLayers layers;
+    AdapterLayers layers{};
     bool operator==(const Lora&) const = default;
 };
 using Method = std::variant<FullFinetune, Lora>;

@@ -85,7 +85,7 @@ struct DatasetConfig {
     bool auto_frame_count = false;  // each clip is of its own length
     bool do_i2v = false;            // videos are continued from their first frame
     bool masks = false, prior_reg = false;
-    std::vector<std::string> controls;  // folders of control images, of each of which an item has one
+    std::vector<std::string> controls{};  // folders of control images, of each of which an item has one
     bool small_controls = false;        // those are scaled to 512 x 512
     bool operator==(const DatasetConfig&) const = default;
 };
@@ -95,7 +95,7 @@ struct SampleItem {
     double guidance_scale = 7;
     double network_multiplier = 1;
     std::int64_t frames = 1;
-    std::vector<std::string> controls;  // paths of control images
+    std::vector<std::string> controls{};  // paths of control images
     bool do_cfg_norm = false;
     bool operator==(const SampleItem&) const = default;
 };

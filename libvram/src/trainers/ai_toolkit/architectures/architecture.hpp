@@ -73,7 +73,7 @@ struct Architecture {
     std::string_view cached_samples_fail{};
     std::string_view fails_with{};  // why the trainer itself cannot run it, and the way out; empty: it can
 
-    ModuleTree modules;
+    ModuleTree modules{};
 
     /// The frames that a sample of so many is of; null: floored to n · frame_step + 1.
     std::int64_t (*sample_frames)(std::int64_t frames, bool low_vram) = nullptr;
