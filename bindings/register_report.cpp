@@ -143,7 +143,18 @@ void register_parts(py::module_& m) {
         .def_readonly("on", &Checkpointing::on)
         .def_readonly("kept", &Checkpointing::kept)
         .def_readonly("kept_without", &Checkpointing::kept_without)
-        .def_readonly("factor", &Checkpointing::factor);
+        .def_readonly("factor", &Checkpointing::factor)
+        .def_readonly("other", &Checkpointing::other, "The same job with checkpointing turned the other way; or None.");
+
+    py::class_<OtherWay>(m, "OtherWay", py::is_final(), "A job with checkpointing turned the other way.")
+        .def_readonly("phase", &OtherWay::phase, "That needs most by itself.")
+        .def_readonly("device_low", &OtherWay::device_low)
+        .def_readonly("device_high", &OtherWay::device_high)
+        .def_property_readonly("verdict", &text_of<&OtherWay::verdict, OtherWay>);
+
+    py::class_<Break>(m, "Break", py::is_final(), "Where a run that does not fit stops.")
+        .def_readonly("phase", &Break::phase)
+        .def_readonly("stage", &Break::stage);
 
     py::class_<Advice>(m, "Advice", py::is_final(), "A change that saves memory.")
         .def_readonly("key", &Advice::key)
@@ -213,6 +224,7 @@ void register_report(py::module_& m) {
             },
             "(name, shape, dtype) of what the model is handed.")
         .def_readonly("checkpointing", &Report::checkpointing)
+        .def_readonly("breaks_first", &Report::breaks_first, "The first phase that does not fit by itself; or None.")
         .def_readonly("phases", &Report::phases)
         .def_readonly("breakdown", &Report::breakdown, "Adds up to peak.device_low and peak.device_high.")
         .def_readonly("advice", &Report::advice)

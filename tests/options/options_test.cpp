@@ -75,7 +75,8 @@ struct Played {
     shadow::Trace trace;
     device::Usage usage;
 
-    /// Of a component, or of all, at the peak of tensors of a phase or of one of its stages; -1: there is no such phase.
+    /// Of a component, or of all, at the peak of tensors of a phase or of one of its stages; -1: there is no such
+    /// phase.
     [[nodiscard]] Bytes bytes(const std::string& phase_name, const std::string& stage, const std::string& part) const {
         const device::PhaseUsage* phase = usage.phase(phase_name);
         if (phase == nullptr) return -1;
@@ -124,7 +125,8 @@ TEST_CASE("ai-toolkit's options move what the table says, where it says, by as m
     std::string table =
         "# What each option of an ai-toolkit config moves\n\n"
         "Bytes of tensors at the named phase's peak, as played, against the same config without the option: a LoRA of\n"
-        "rank 16 on FLUX.1 dev at 512x512 in bf16, latents cached, samples at 1024x1024, nothing quantised, unless the\n"
+        "rank 16 on FLUX.1 dev at 512x512 in bf16, latents cached, samples at 1024x1024, nothing quantised, unless "
+        "the\n"
         "row says otherwise. Sources are lines of ai-toolkit 27a03a91. `tests/options` plays every row.\n\n"
         "| option | beside it | older spelling | phase | whose | bytes | source |\n|---|---|---|---|---|---:|---|\n";
     std::map<std::string, Played> before;
@@ -143,17 +145,19 @@ TEST_CASE("ai-toolkit's options move what the table says, where it says, by as m
             CHECK(second.usage.phase(phase) == nullptr);
             effect = "no such phase";
         } else {
+            const bool is_new = first.usage.phase(phase) == nullptr;
             const Bytes was = std::max<Bytes>(0, first.bytes(phase, stage, part)),
                         is = second.bytes(phase, stage, part);
             REQUIRE(is >= 0);
             if (moves == "more") CHECK(is > was);
             if (moves == "less") CHECK(is < was);
             if (moves == "none") CHECK(is == was);
-            effect = with_sign(is - was);
+            effect = is_new ? "a phase of " + with_sign(is).substr(1) : with_sign(is - was);
         }
         table += "| `" + option + "` | " + (beside.empty() ? "" : "`" + beside + "`") + " | " +
-                 (older != nullptr ? "`" + spelled(*older) + "`" : "") + " | " + phase + (stage.empty() ? "" : ", " + stage) + " | " + part + " | " + effect +
-                 " | " + text_of(row, "source") + " |\n";
+                 (older != nullptr ? "`" + spelled(*older) + "`" : "") + " | " + phase +
+                 (stage.empty() ? "" : ", " + stage) + " | " + part + " | " + effect + " | " + text_of(row, "source") +
+                 " |\n";
     }
     const std::string path = VRAM_SOURCE_DIR "/docs/ai-toolkit-options.md";
     if (std::getenv("VRAM_REWRITE") != nullptr) std::ofstream(path, std::ios::binary) << table;

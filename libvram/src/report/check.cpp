@@ -19,12 +19,12 @@ struct Played {
     Unlimited unlimited;
 };
 
-/// For the card, or where it is null for kernels of sm89.
-expected<Played> play(const Opened& opened, const profile::DeviceProfile* card, const device::AllocatorConfig& config,
-                      const profile::Catalogue& catalogue) {
+/// For the card, or where it is null for kernels of sm89. `job` is the one that was opened, or one like it.
+expected<Played> play(const Opened& opened, const job::Job& job, const profile::DeviceProfile* card,
+                      const device::AllocatorConfig& config, const profile::Catalogue& catalogue) {
     const shadow::Kernels kernels = kernels_of(opened.job.environment, card);
     shadow::Run run(kernels);
-    expected<run::Facts> facts = guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened);
+    expected<run::Facts> facts = guarded([&] { return opened.trainer->play(job, catalogue, run); }, opened);
     if (!facts) return Unexpected{facts.error()};
     Unlimited unlimited = unlimited_need(run.trace, config, library_of(opened.job.environment, card));
     if (unlimited.usage.failure)
@@ -81,6 +81,25 @@ Report answer(const Opened& opened, const Played& played, const device::Allocato
                      card);
 }
 
+/// The job with checkpointing turned the other way, on the card that the report is about. Nothing where that is no
+/// training, or is too large to be played.
+std::optional<OtherWay> other_way(const Opened& opened, const Report& report, const device::AllocatorConfig& config,
+                                  const profile::Catalogue& catalogue) {
+    if (report.verdict == Verdict::cannot_say || !std::holds_alternative<job::Training>(opened.job.work)) return {};
+    job::Job job = opened.job;
+    auto& training = std::get<job::Training>(job.work);
+    training.gradient_checkpointing = !training.gradient_checkpointing;
+    const job::Environment& environment = job.environment;
+    const profile::DeviceProfile* profile = catalogue.cards().device(report.gpu.id);
+    const Card card = profile != nullptr ? card_of(*profile, environment, report.gpu.chosen_by)
+                                         : card_of(report.gpu.capacity, environment, report.gpu.chosen_by);
+    const expected<Played> played = play(opened, job, card.profile, config, catalogue);
+    if (!played) return {};
+    const Report other =
+        summarize(job, played->facts, played->trace, need_on(played->trace, config, card, played->unlimited), card);
+    return OtherWay{other.peak->phase, other.peak->device_low, other.peak->device_high, other.verdict};
+}
+
 /// Every known card, from the least that torch may have on it to the most.
 std::vector<Card> by_size(const job::Environment& environment, const profile::DeviceCatalogue& catalogue) {
     std::vector<Card> cards;
@@ -104,7 +123,7 @@ Report on_smallest(const Opened& opened, Played first, const device::AllocatorCo
         const shadow::Kernels kernels = kernels_of(opened.job.environment, card.profile);
         auto played = std::find_if(plays.begin(), plays.end(), [&](const Played& p) { return p.kernels == kernels; });
         if (played == plays.end()) {
-            expected<Played> fresh = play(opened, card.profile, config, catalogue);
+            expected<Played> fresh = play(opened, opened.job, card.profile, config, catalogue);
             if (!fresh) return refused(opened.document.file_name, fresh.error());
             plays.push_back(*std::move(fresh));
             played = plays.end() - 1;
@@ -132,13 +151,15 @@ Report check_opened(const Opened& opened, const CheckOptions& options, const pro
     if (const auto* only = std::get_if<job::WeightsOnly>(&opened.job.work)) return weights_alone(opened, *only);
     const Card card = named_card(options, opened.job, catalogue.cards());
     const device::AllocatorConfig config = allocator_of(opened, notes);
-    expected<Played> played = play(opened, card.profile, config, catalogue);
+    expected<Played> played = play(opened, opened.job, card.profile, config, catalogue);
     if (!played) return refused(opened.document.file_name, played.error());
     if (const Diagnostics complaints = targets_complaint(opened, played->facts); !complaints.empty())
         return refused(opened.document.file_name, complaints);
-    if (card.profile == nullptr && card.line.capacity == 0)
-        return on_smallest(opened, *std::move(played), config, catalogue);
-    return answer(opened, *played, config, card);
+    const bool is_named = card.profile != nullptr || card.line.capacity != 0;
+    Report report =
+        is_named ? answer(opened, *played, config, card) : on_smallest(opened, *std::move(played), config, catalogue);
+    if (options.compares_checkpointing) report.checkpointing.other = other_way(opened, report, config, catalogue);
+    return report;
 }
 
 Report report_of(const expected<Opened>& opened, const std::string& file_name, const CheckOptions& options,

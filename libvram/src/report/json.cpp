@@ -110,6 +110,19 @@ json json_of(const Diagnostic& d) {
             {"text", d.text}};
 }
 
+json json_of(const std::optional<OtherWay>& other) {
+    if (!other) return nullptr;
+    return {{"phase", other->phase},
+            {"device_low", other->device_low},
+            {"device_high", other->device_high},
+            {"verdict", to_text(other->verdict)}};
+}
+
+json json_of(const std::optional<Break>& first) {
+    if (!first) return nullptr;
+    return {{"phase", first->phase}, {"stage", first->stage}};
+}
+
 template <class T>
 json list_of(const std::vector<T>& items) {
     json out = json::array();
@@ -143,8 +156,10 @@ std::string to_json(const Report& report, int indent) {
     out["checkpointing"] = {{"on", checkpointing.on},
                             {"kept", checkpointing.kept},
                             {"kept_without", checkpointing.kept_without},
-                            {"factor", checkpointing.factor}};
+                            {"factor", checkpointing.factor},
+                            {"other", json_of(checkpointing.other)}};
     out["phases"] = list_of(report.phases);
+    out["breaks_first"] = json_of(report.breaks_first);
     out["breakdown"] = list_of(report.breakdown);
     out["advice"] = list_of(report.advice);
     out["risk"] = {{"level", to_text(report.risk.level)}, {"why", report.risk.why}};

@@ -87,6 +87,18 @@ Phase phase_of(const PhaseUsage& usage, Bytes low, Bytes high, const run::Facts&
     return phase;
 }
 
+std::optional<Break> break_of(const Report& report, const Card& card) {
+    for (const Phase& phase : report.phases) {
+        if (phase.verdict != Verdict::does_not_fit) continue;
+        Break out{phase.name, {}};
+        for (const Stage& stage : phase.stages)
+            if (out.stage.empty() && stage.allocated_peak + card.outside_low() > report.gpu.usable_high())
+                out.stage = stage.name;
+        return out;
+    }
+    return {};
+}
+
 std::string range_text(Bytes low, Bytes high) {
     const std::string to = vram::to_text(high);
     std::string from = vram::to_text(low);
@@ -199,6 +211,7 @@ Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Tra
     for (std::size_t i = 0; i < usage.phases.size(); ++i)
         report.phases.push_back(
             phase_of(usage.phases[i], need.low.alone[i], need.high.alone[i] + need.bands[i], facts, card));
+    report.breaks_first = break_of(report, card);
     report.breakdown = breakdown_of(trace, need, card, deciding);
     report.reason = reason_of(report);
     report.risk = risk_of(report, need, job);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "vram/report/report.hpp"
@@ -109,15 +110,65 @@ std::string complaints_text(const Report& report) {
     return out;
 }
 
+std::string checkpointing_text(const Report& report) {
+    const Checkpointing& checkpointing = report.checkpointing;
+    std::string out;
+    if (checkpointing.on && checkpointing.kept_without > 0)
+        out += "\ncheckpointing keeps " + gib(checkpointing.kept) + " GiB for backward instead of " +
+               gib(checkpointing.kept_without) + "\n";
+    if (!checkpointing.other) return out;
+    const OtherWay& other = *checkpointing.other;
+    std::string verdict(to_text(other.verdict));
+    std::replace(verdict.begin(), verdict.end(), '_', ' ');
+    return out + (out.empty() ? "\n" : "") + (checkpointing.on ? "without it" : "with gradient checkpointing") +
+           " the job needs " + range(other.device_low, other.device_high) + " GiB: " + verdict + "; tightest in " +
+           other.phase + "\n";
+}
+
+std::string joined(const std::vector<std::string>& items, const char* last) {
+    std::string out;
+    for (std::size_t i = 0; i < items.size(); ++i)
+        out += (i == 0 ? "" : i + 1 == items.size() ? last : ", ") + items[i];
+    return out;
+}
+
+/// What becomes of each bucket, where not all fit.
+std::string buckets_text(const Report& report) {
+    std::vector<std::string> fitting, tight, failing;
+    std::vector<std::array<std::int64_t, 4>> seen;
+    for (auto phase = report.phases.rbegin(); phase != report.phases.rend(); ++phase) {  // step 2 before step 1
+        const auto& [width, height, frames] = phase->bucket;
+        const std::array<std::int64_t, 4> batch{width, height, frames, phase->batch_size};
+        if (width == 0 || std::find(seen.begin(), seen.end(), batch) != seen.end()) continue;
+        seen.push_back(batch);
+        std::string name = std::to_string(width) + "x" + std::to_string(height);
+        if (frames > 1) name += "x" + std::to_string(frames);
+        auto& list = phase->verdict == Verdict::fits ? fitting : phase->verdict == Verdict::tight ? tight : failing;
+        list.insert(list.begin(), std::move(name));
+    }
+    if (tight.empty() && failing.empty()) return "";
+    std::string out;
+    if (!fitting.empty()) out += "fits at " + joined(fitting, " and ");
+    if (!tight.empty())
+        out += (out.empty() ? "" : "; ") + std::string("may fail when a batch of ") + joined(tight, " or ") + " comes";
+    if (!failing.empty())
+        out += (out.empty() ? "" : "; ") + std::string("fails when a batch of ") + joined(failing, " or ") + " comes";
+    return "buckets: " + out + "\n";
+}
+
+std::string break_text(const Report& report) {
+    if (!report.breaks_first) return "";
+    const Break& first = *report.breaks_first;
+    return "breaks first in " + first.phase + (first.stage.empty() ? "" : ", " + first.stage) + "\n";
+}
+
 }  // namespace
 
 std::string to_text(const Report& report) {
     std::string out = headline(report);
     if (!report.peak) return out + stored_text(report);
     out += phases_text(report) + breakdown_text(report);
-    if (report.checkpointing.on && report.checkpointing.kept_without > 0)
-        out += "\ncheckpointing keeps " + gib(report.checkpointing.kept) + " GiB for backward instead of " +
-               gib(report.checkpointing.kept_without) + "\n";
+    out += checkpointing_text(report) + buckets_text(report) + break_text(report);
     for (const std::string& why : report.risk.why) out += "risk: " + why + "\n";
     return out + complaints_text(report);
 }

@@ -27,10 +27,11 @@ struct DriverCard {
 
 /// What a caller says beside the file.
 struct CheckOptions {
-    std::vector<Setting> settings;     // in order; they override what the file says, a trainer's own file too
-    std::string gpu;                   // id or alias; goes before the job's card. Not together with `capacity`
-    Bytes capacity = 0;                // as torch reports it; 0: not given
-    std::optional<DriverCard> driver;  // taken where neither options nor job name a card
+    std::vector<Setting> settings;       // in order; they override what the file says, a trainer's own file too
+    std::string gpu;                     // id or alias; goes before the job's card. Not together with `capacity`
+    Bytes capacity = 0;                  // as torch reports it; 0: not given
+    std::optional<DriverCard> driver;    // taken where neither options nor job name a card
+    bool compares_checkpointing = true;  // a training is played a second time, with checkpointing the other way
 };
 
 /// The whole answer, from a file's text: read → settings → which trainer → resolve → play → replay → summarize.

@@ -76,6 +76,13 @@ struct Phase {
     bool operator==(const Phase&) const = default;
 };
 
+/// Where a run that does not fit stops: the first phase that does not fit by itself, and its first stage that needs
+/// more than the card has.
+struct Break {
+    std::string phase, stage;
+    bool operator==(const Break&) const = default;
+};
+
 /// One line of the breakdown: bytes of one component and category, and who says so.
 struct Part {
     std::string component;
@@ -85,10 +92,19 @@ struct Part {
     bool operator==(const Part&) const = default;
 };
 
+/// The same job with gradient checkpointing turned the other way, played and measured like it.
+struct OtherWay {
+    std::string phase;  // that needs most by itself
+    Bytes device_low = 0, device_high = 0;
+    Verdict verdict = Verdict::cannot_say;
+    bool operator==(const OtherWay&) const = default;
+};
+
 struct Checkpointing {
     bool on = false;
     Bytes kept = 0, kept_without = 0;
-    double factor = 1;  // kept / kept_without; 1 where nothing is kept
+    double factor = 1;                // kept / kept_without; 1 where nothing is kept
+    std::optional<OtherWay> other{};  // of a training
     bool operator==(const Checkpointing&) const = default;
 };
 
@@ -118,6 +134,7 @@ struct Report {
     std::vector<job::StoredWeights> stored;  // where the model is a folder or a file: what it holds, by type
     Checkpointing checkpointing;
     std::vector<Phase> phases;
+    std::optional<Break> breaks_first;
     std::vector<Part> breakdown;  // adds up to peak->device_low and device_high, to the byte
     std::vector<Advice> advice;
     Risk risk;
