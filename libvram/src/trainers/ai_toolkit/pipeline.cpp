@@ -31,6 +31,12 @@ profile::ModelProfile text_encoder_of(const Architecture& architecture, profile:
     return profile;
 }
 
+/// The profile as a class of the trainer's own has it; no family: as it is.
+profile::ModelProfile built_by(profile::ModelProfile profile, std::string_view family) {
+    if (!family.empty()) profile.family = family;
+    return profile;
+}
+
 /// fnmatch of a pattern whose only signs are stars.
 bool matches(std::string_view name, std::string_view pattern) {
     const std::size_t star = pattern.find('*');
@@ -205,10 +211,11 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
       encode_control_in_text_embeddings(architecture.encode_control_in_text_embeddings),
       use_raw_control_images(architecture.use_raw_control_images),
       transformer(run, std::string(architecture.denoiser), transformer_rules(architecture, job),
-                  profile_of(job, catalogue, job.model)) {
+                  built_by(profile_of(job, catalogue, job.model), architecture.own_denoiser)) {
     const job::Pipeline& parts = job.pipeline;
     if (!parts.vae.empty())
-        vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype), catalogue.model_of(parts.vae));
+        vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype),
+                                     built_by(catalogue.model_of(parts.vae), architecture.own_vae));
     for (std::size_t i = 0; i < parts.text_encoders.size(); ++i) {
         const bool last = i + 1 == parts.text_encoders.size();
         std::string component = "text_encoder" + (i == 0 ? std::string() : "_" + std::to_string(i + 1));
@@ -404,6 +411,10 @@ void Pipeline::decode(const Tensor& latents, const job::Batch& image, bool tilin
     models::Request request = vae_request(image, 1, models::Request::Operation::decode);
     request.tiling = tiling;
     const Tensor decoded = vae->forward({latents}, request)[0];
+    postprocess(decoded);
+}
+
+void Pipeline::postprocess(const Tensor& decoded) {
     // VaeImageProcessor.denormalize and its stack.
     Tensor pixels = shadow::mul_scalar(decoded);
     pixels = shadow::add_scalar(pixels);

@@ -222,6 +222,8 @@ class Pipeline {
     [[nodiscard]] Tensor sample_latents(const Tensor& images, const job::Batch& batch);
     /// vae.decode(latents).sample of one picture, and VaeImageProcessor.postprocess of it.
     void decode(const Tensor& latents, const job::Batch& image, bool tiling = false);
+    /// VaeImageProcessor.postprocess of one picture.
+    void postprocess(const Tensor& decoded);
 };
 
 /// What a tokenizer or a host hands over.

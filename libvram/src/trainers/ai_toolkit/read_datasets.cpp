@@ -71,6 +71,30 @@ void read_frames(Section& section, DatasetConfig& out) {
                                 std::to_string((frames - 1 + step / 2) / step * step + 1));
 }
 
+/// `controls`: kinds of control images that detectors draw once, before all else, while the models are off the GPU.
+/// Source: toolkit/dataloader_mixins.py, setup_controls; toolkit/control_generator.py, ensure_unloaded.
+bool read_generated_controls(Section& section, DatasetConfig& out) {
+    const Node* node = section.value("controls");
+    if (node == nullptr || !truthy(*node)) return false;
+    bool found = false;
+    for (const std::string& kind : section.parts("controls")) {
+        if (kind == "inpaint")
+            out.inpaints = true;
+        else if (kind == "mask")
+            out.masks = true;
+        else {
+            out.controls.push_back(out.folder + "/_controls");
+            found = true;
+        }
+    }
+    section.fields.complain(
+        "controls", Problem::unsupported,
+        "the detectors that draw controls are not played; they run once, before the training, while "
+        "the models are off the GPU",
+        {}, Severity::note);
+    return found;
+}
+
 /// `control_path_1` to `_3` win over `control_path`, a text or a list.
 void read_controls(Section& section, DatasetConfig& out) {
     std::string_view said = "control_path";
@@ -90,6 +114,7 @@ void read_controls(Section& section, DatasetConfig& out) {
         out.controls = {path_of(section, "control_path", section.fields.text("control_path", ""))};
     }
     out.small_controls = !section.flag("full_size_control_images", true);
+    if (read_generated_controls(section, out)) said = "controls";
     const Architecture* architecture = section.reading.architecture;
     if (architecture == nullptr) return;
     const auto count = static_cast<std::int64_t>(out.controls.size());
@@ -150,6 +175,7 @@ class DatasetsReader {
         read_caching(section, out);
         for (const std::string_view key : {"mask_path", "alpha_mask"})
             if (const Node* node = section.value(key); node != nullptr && truthy(*node)) out.masks = true;
+        if (const Node* node = section.value("inpaint_path"); node != nullptr && truthy(*node)) out.inpaints = true;
         out.prior_reg = section.flag("prior_reg", false);
         caching_ += section.flag("cache_text_embeddings", false) ? 1 : 0;
         add(section, out);

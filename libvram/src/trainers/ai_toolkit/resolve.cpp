@@ -218,6 +218,9 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     const std::vector<SampleItem>& samples = config.sample.samples;
     if (std::any_of(samples.begin(), samples.end(), [](const SampleItem& item) { return item.do_cfg_norm; }))
         out.options["do_cfg_norm"] = "true";
+    if (std::any_of(config.datasets.begin(), config.datasets.end(),
+                    [](const DatasetConfig& dataset) { return dataset.inpaints; }))
+        out.options["inpaint"] = "true";
     return out;
 }
 
