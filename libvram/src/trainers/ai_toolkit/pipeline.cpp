@@ -415,11 +415,9 @@ void Pipeline::decode(const Tensor& latents, const job::Batch& image, bool tilin
 }
 
 void Pipeline::postprocess(const Tensor& decoded) {
-    // VaeImageProcessor.denormalize and its stack.
     Tensor pixels = shadow::mul_scalar(decoded);
     pixels = shadow::add_scalar(pixels);
     pixels = shadow::clamp(pixels);
-    pixels = run.empty_like(pixels, Op::stack);
 }
 
 void Pipeline::flush() { run.mark(shadow::MarkKind::empty_cache); }

@@ -120,6 +120,7 @@ void FluxPipeline::retrieve_timesteps(Call& call, const models::Request& request
 
 void FluxPipeline::scheduler_step(Call& call) {
     const Tensor sample = shadow::to_float(call.latents);
+    const Tensor dt = run.empty({}, Dtype::f32, Op::sub);
     Tensor prev_sample;
     {
         const Tensor moved = shadow::mul_scalar(call.noise_pred);
