@@ -2,9 +2,9 @@
 // FLUX.2 dev and klein with. A file of its own, since its modules are others than diffusers': one linear for query, key
 // and value; RMSNorm and rotary embedding in elementary steps; tables of the rotary embedding an item, joined in every
 // block. Modulation is made once, as there.
-#include <array>
 #include <deque>
 
+#include "models/bfl_attention.hpp"
 #include "models/families.hpp"
 
 namespace vram::models::flux2_ai_toolkit {
@@ -60,46 +60,6 @@ struct SelfAttention {
     QKNorm norm;
     Linear proj;
 };
-
-/// "B L (K H D) -> K B H L D": q, k, v as views.
-Tensors heads_of(const Tensor& qkv, std::int64_t heads) {
-    Tensor parts = view(qkv, {qkv.size(0), qkv.size(1), 3, heads, -1});
-    parts = permute(std::move(parts), {2, 0, 3, 1, 4});
-    return unbind(std::move(parts), 0);
-}
-
-// freqs_cis[..., 0] * x_[..., 0] + freqs_cis[..., 1] * x_[..., 1]
-Tensor turned(const Tensor& x_, const Tensor& freqs_cis) {
-    Tensor first = mul(select(freqs_cis, -1, 0), select(x_, -1, 0));
-    Tensor second = mul(select(freqs_cis, -1, 1), select(x_, -1, 1));
-    return add(std::move(first), std::move(second));
-}
-
-/// x [B, H, L, D] as pairs [B, H, L, D/2, 1, 2] in fp32.
-Tensor pairs(const Tensor& x) {
-    Tensor wide = to_float(x);
-    return reshape(std::move(wide), {x.size(0), x.size(1), x.size(2), -1, 1, 2});
-}
-
-Tensors apply_rope(const Tensor& xq, const Tensor& xk, const Tensor& freqs_cis) {
-    const Tensor xq_ = pairs(xq);
-    const Tensor xk_ = pairs(xk);
-    const Tensor xq_out = turned(xq_, freqs_cis);
-    const Tensor xk_out = turned(xk_, freqs_cis);
-    Tensor q = reshape(xq_out, xq.sizes());
-    q = to(std::move(q), xq.dtype());
-    Tensor k = reshape(xk_out, xk.sizes());
-    k = to(std::move(k), xk.dtype());
-    return {q, k};
-}
-
-/// q, k, v [B, H, L, D], pe [B, 1, L, D/2, 2, 2] → [B, L, H D]
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& pe) {
-    const Tensors roped = apply_rope(q, k, pe);
-    Tensor x = scaled_dot_product_attention(roped[0], roped[1], v);
-    x = transpose(std::move(x), 1, 2);
-    return reshape(std::move(x), {x.size(0), x.size(1), -1});
-}
 
 // SiLUActivation: the first half gates the second.
 Tensor silu_activation(Tensor x_in) {
@@ -213,7 +173,7 @@ class DoubleStreamBlock : public Block {
         const Tensor k = cat({of_txt.heads[1], of_img.heads[1]}, 2);
         const Tensor v = cat({of_txt.heads[2], of_img.heads[2]}, 2);
         pe = cat({pe_ctx, pe}, 2);
-        const Tensor attn = attention(q, k, v, pe);
+        const Tensor attn = bfl_attention(q, k, v, pe);
         const Tensor txt_attn = slice(attn, 1, 0, txt.size(1));
         const Tensor img_attn = slice(attn, 1, txt.size(1), attn.size(1));
 
@@ -243,7 +203,7 @@ class SingleStreamBlock : public Block {
         const Tensors parts = split(linear1(x_mod), Dims{3 * sizes_.dim, 2 * sizes_.mlp_hidden_dim}, -1);  // qkv, mlp
         Tensors heads = heads_of(parts[0], sizes_.heads);
         norm(heads);
-        const Tensor attn = attention(heads[0], heads[1], heads[2], pe);
+        const Tensor attn = bfl_attention(heads[0], heads[1], heads[2], pe);
         Tensor output = silu_activation(parts[1]);
         output = cat({attn, std::move(output)}, 2);
         output = linear2(std::move(output));
@@ -300,22 +260,6 @@ Tensor timestep_embedding_of(const Tensor& t_in) {
     return to(embedding, t.dtype());
 }
 
-// rope: pos [B, L] int64 → [B, L, dim / 2, 2, 2] fp32
-Tensor rope(const Tensor& pos, std::int64_t dim) {
-    const Tensor scale = div_scalar(arange(pos.run(), dim / 2, Dtype::i64));
-    const Tensor omega = rdiv_scalar(scalar_pow(scale));
-    Tensor out = mul(unsqueeze(pos, 2), omega);  // einsum "...n,d->...nd"
-    {
-        Tensor cosine = cos(out);
-        Tensor negative = neg(sin(out));
-        Tensor sine = sin(out);
-        Tensor last = cos(out);
-        const std::array<Tensor, 4> parts{std::move(cosine), std::move(negative), std::move(sine), std::move(last)};
-        out = stack(parts, -1);
-    }
-    return view(out, {pos.size(0), pos.size(1), dim / 2, 2, 2});
-}
-
 class Flux2 : public Model {
   public:
     Flux2(const Builder& builder, const profile::Config& config) : Flux2(builder, config, sizes_of(config)) {}
@@ -354,8 +298,8 @@ class Flux2 : public Model {
         const Tensors single_block_mod = single_stream_modulation(vec);
         Tensor img = img_in(x);
         Tensor txt = txt_in(ctx);
-        const Tensor pe_x = pe_embedder(args[1]);
-        const Tensor pe_ctx = pe_embedder(args[4]);
+        const Tensor pe_x = embed_nd(args[1], axes_dim_, Dtype::i64);
+        const Tensor pe_ctx = embed_nd(args[4], axes_dim_, Dtype::i64);
 
         const Caller call(x.run(), gradient_checkpointing);
         for (const DoubleStreamBlock& block : double_blocks) {
@@ -404,15 +348,6 @@ class Flux2 : public Model {
         norm_final = last.layer_norm("norm_final", sizes.dim, false);
         linear = last.linear("linear", sizes.dim, in_channels_, false);
         adaLN_modulation = last["adaLN_modulation"].linear("1", sizes.dim, 2 * sizes.dim, false);
-    }
-
-    // EmbedND: ids [B, L, axes] → [B, 1, L, D / 2, 2, 2]
-    [[nodiscard]] Tensor pe_embedder(const Tensor& ids) const {
-        Tensors axes;
-        for (std::size_t i = 0; i < axes_dim_.size(); ++i)
-            axes.push_back(rope(select(ids, -1, static_cast<std::int64_t>(i)), axes_dim_[i]));
-        const Tensor emb = cat(axes, -3);
-        return unsqueeze(emb, 1);
     }
 
     // LastLayer

@@ -2,9 +2,9 @@
 // forward of Black Forest Labs. A file of its own, since its modules are others than diffusers': one linear for query,
 // key and value, in single blocks for the MLP too; RMSNorm and rotary embedding in elementary steps; embedders that are
 // checkpointed as blocks are.
-#include <array>
 #include <deque>
 
+#include "models/bfl_attention.hpp"
 #include "models/families.hpp"
 
 namespace vram::models::flux_sd_scripts {
@@ -57,46 +57,6 @@ struct SelfAttention {
     RMSNorm query_norm, key_norm;
     Linear proj;
 };
-
-/// "B L (K H D) -> K B H L D": q, k, v as views.
-Tensors heads_of(const Tensor& qkv, std::int64_t heads) {
-    Tensor parts = view(qkv, {qkv.size(0), qkv.size(1), 3, heads, -1});
-    parts = permute(std::move(parts), {2, 0, 3, 1, 4});
-    return unbind(std::move(parts), 0);
-}
-
-// freqs_cis[..., 0] * x_[..., 0] + freqs_cis[..., 1] * x_[..., 1]
-Tensor turned(const Tensor& x_, const Tensor& freqs_cis) {
-    Tensor first = mul(select(freqs_cis, -1, 0), select(x_, -1, 0));
-    Tensor second = mul(select(freqs_cis, -1, 1), select(x_, -1, 1));
-    return add(std::move(first), std::move(second));
-}
-
-/// x [B, H, L, D] as pairs [B, H, L, D/2, 1, 2] in fp32.
-Tensor pairs(const Tensor& x) {
-    Tensor wide = to_float(x);
-    return reshape(std::move(wide), {x.size(0), x.size(1), x.size(2), -1, 1, 2});
-}
-
-Tensors apply_rope(const Tensor& xq, const Tensor& xk, const Tensor& freqs_cis) {
-    const Tensor xq_ = pairs(xq);
-    const Tensor xk_ = pairs(xk);
-    const Tensor xq_out = turned(xq_, freqs_cis);
-    const Tensor xk_out = turned(xk_, freqs_cis);
-    Tensor q = reshape(xq_out, xq.sizes());
-    q = to(std::move(q), xq.dtype());
-    Tensor k = reshape(xk_out, xk.sizes());
-    k = to(std::move(k), xk.dtype());
-    return {q, k};
-}
-
-/// q, k, v [B, H, L, D] → [B, L, H D]
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& pe) {
-    const Tensors roped = apply_rope(q, k, pe);
-    Tensor x = scaled_dot_product_attention(roped[0], roped[1], v);
-    x = transpose(std::move(x), 1, 2);
-    return reshape(std::move(x), {x.size(0), x.size(1), -1});
-}
 
 class Modulation {
   public:
@@ -193,7 +153,7 @@ class DoubleStreamBlock : public Block {
         const Tensor q = cat({txt_heads[0], img_heads[0]}, 2);
         const Tensor k = cat({txt_heads[1], img_heads[1]}, 2);
         const Tensor v = cat({txt_heads[2], img_heads[2]}, 2);
-        const Tensor attn = attention(q, k, v, pe);
+        const Tensor attn = bfl_attention(q, k, v, pe);
         const Tensor txt_attn = slice(attn, 1, 0, txt.size(1));
         const Tensor img_attn = slice(attn, 1, txt.size(1), attn.size(1));
 
@@ -238,7 +198,7 @@ class SingleStreamBlock : public Block {
         const Tensors heads = heads_of(parts[0], heads_);
         const Tensor q = query_norm(heads[0]);
         const Tensor k = key_norm(heads[1]);
-        const Tensor attn = attention(q, k, heads[2], pe);
+        const Tensor attn = bfl_attention(q, k, heads[2], pe);
         Tensor output;
         {
             Tensor joined = gelu(parts[1]);
@@ -307,22 +267,6 @@ Tensor timestep_embedding(const Tensor& t_in, std::int64_t dim) {
     return to(std::move(embedding), t.dtype());
 }
 
-// rope: pos [B, L] → [B, L, dim / 2, 2, 2] fp32
-Tensor rope(const Tensor& pos, std::int64_t dim) {
-    const Tensor scale = div_scalar(arange(pos.run(), dim / 2, Dtype::f64));
-    const Tensor omega = rdiv_scalar(scalar_pow(scale));
-    Tensor out = mul(unsqueeze(pos, 2), omega);  // einsum "...n,d->...nd"
-    {
-        Tensor cosine = cos(out);
-        Tensor negative = neg(sin(out));
-        Tensor sine = sin(out);
-        Tensor last = cos(out);
-        const std::array<Tensor, 4> parts{std::move(cosine), std::move(negative), std::move(sine), std::move(last)};
-        out = stack(parts, -1);
-    }
-    return to_float(view(out, {pos.size(0), pos.size(1), dim / 2, 2, 2}));
-}
-
 class Flux : public Model {
   public:
     Flux(const Builder& builder, const profile::Config& config)
@@ -360,7 +304,7 @@ class Flux : public Model {
         }
         Tensor txt = txt_in(args[2]);
         const Tensor ids = cat({args[3], args[1]}, 1);
-        const Tensor pe = pe_embedder(ids);
+        const Tensor pe = embed_nd(ids, axes_dim_, Dtype::f64);
 
         for (const DoubleStreamBlock& block : double_blocks) {
             Tensors out = call(block, {img, txt, vec, pe});
@@ -393,15 +337,6 @@ class Flux : public Model {
         norm_final = last.layer_norm("norm_final", sizes.dim, false);
         linear = last.linear("linear", sizes.dim, in_channels_);
         adaLN_modulation = last["adaLN_modulation"].linear("1", sizes.dim, 2 * sizes.dim);
-    }
-
-    // EmbedND: ids [B, L, axes] → [B, 1, L, D / 2, 2, 2]
-    [[nodiscard]] Tensor pe_embedder(const Tensor& ids) const {
-        Tensors axes;
-        for (std::size_t i = 0; i < axes_dim_.size(); ++i)
-            axes.push_back(rope(select(ids, -1, static_cast<std::int64_t>(i)), axes_dim_[i]));
-        const Tensor emb = cat(axes, -3);
-        return unsqueeze(emb, 1);
     }
 
     // LastLayer

@@ -61,7 +61,8 @@ struct Architecture {
     /// they lie on the disk, else cropped to their item's bucket.
     bool encode_control_in_text_embeddings = false, use_raw_control_images = false;
     std::string_view denoiser = "transformer";  // in reports
-    /// Families of the denoiser and the VAE where the trainer brings classes of its own; they read the profiles' configs.
+    /// Families of the denoiser and the VAE where the trainer brings classes of its own; they read the profiles'
+    /// configs.
     std::string_view own_denoiser{}, own_vae{};
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};

@@ -1,0 +1,77 @@
+#include "models/bfl_attention.hpp"
+
+#include <array>
+
+namespace vram::models {
+
+using namespace shadow;  // NOLINT: the ops of a forward
+using nn::Tensor;
+using nn::Tensors;
+
+namespace {
+
+// freqs_cis[..., 0] * x_[..., 0] + freqs_cis[..., 1] * x_[..., 1]
+Tensor turned(const Tensor& x_, const Tensor& freqs_cis) {
+    Tensor first = mul(select(freqs_cis, -1, 0), select(x_, -1, 0));
+    Tensor second = mul(select(freqs_cis, -1, 1), select(x_, -1, 1));
+    return add(std::move(first), std::move(second));
+}
+
+/// x [B, H, L, D] as pairs [B, H, L, D/2, 1, 2] in fp32.
+Tensor pairs(const Tensor& x) {
+    Tensor wide = to_float(x);
+    return reshape(std::move(wide), {x.size(0), x.size(1), x.size(2), -1, 1, 2});
+}
+
+Tensors apply_rope(const Tensor& xq, const Tensor& xk, const Tensor& freqs_cis) {
+    const Tensor xq_ = pairs(xq);
+    const Tensor xk_ = pairs(xk);
+    const Tensor xq_out = turned(xq_, freqs_cis);
+    const Tensor xk_out = turned(xk_, freqs_cis);
+    Tensor q = reshape(xq_out, xq.sizes());
+    q = to(std::move(q), xq.dtype());
+    Tensor k = reshape(xk_out, xk.sizes());
+    k = to(std::move(k), xk.dtype());
+    return {q, k};
+}
+
+// rope: pos [B, L] → [B, L, dim / 2, 2, 2] fp32
+Tensor rope(const Tensor& pos, std::int64_t dim, Dtype counted) {
+    const Tensor scale = div_scalar(arange(pos.run(), dim / 2, counted));
+    const Tensor omega = rdiv_scalar(scalar_pow(scale));
+    Tensor out = mul(unsqueeze(pos, 2), omega);  // einsum "...n,d->...nd"
+    {
+        Tensor cosine = cos(out);
+        Tensor negative = neg(sin(out));
+        Tensor sine = sin(out);
+        Tensor last = cos(out);
+        const std::array<Tensor, 4> parts{std::move(cosine), std::move(negative), std::move(sine), std::move(last)};
+        out = stack(parts, -1);
+    }
+    return to_float(view(out, {pos.size(0), pos.size(1), dim / 2, 2, 2}));
+}
+
+}  // namespace
+
+Tensors heads_of(const Tensor& qkv, std::int64_t heads) {
+    Tensor parts = view(qkv, {qkv.size(0), qkv.size(1), 3, heads, -1});
+    parts = permute(std::move(parts), {2, 0, 3, 1, 4});
+    return unbind(std::move(parts), 0);
+}
+
+Tensor bfl_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& pe) {
+    const Tensors roped = apply_rope(q, k, pe);
+    Tensor x = scaled_dot_product_attention(roped[0], roped[1], v);
+    x = transpose(std::move(x), 1, 2);
+    return reshape(std::move(x), {x.size(0), x.size(1), -1});
+}
+
+Tensor embed_nd(const Tensor& ids, std::span<const std::int64_t> axes_dim, Dtype counted) {
+    Tensors axes;
+    for (std::size_t i = 0; i < axes_dim.size(); ++i)
+        axes.push_back(rope(select(ids, -1, static_cast<std::int64_t>(i)), axes_dim[i], counted));
+    const Tensor emb = cat(axes, -3);
+    return unsqueeze(emb, 1);
+}
+
+}  // namespace vram::models
