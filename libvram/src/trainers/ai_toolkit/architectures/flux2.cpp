@@ -443,6 +443,10 @@ constexpr Architecture make_architecture(std::span<const std::string_view> names
     out.bucket_step = 16;
     out.divisible_by = pixels_a_token;
     out.most_references = 16;
+    out.use_raw_control_images = true;
+    out.reference_size = [](const job::PictureSize& image, const job::PictureSize&) {
+        return cropped(capped(image, limit_pixels));
+    };
     out.own_denoiser = "flux2_ai_toolkit";
     out.own_vae = "autoencoder_flux2_ai_toolkit";
     out.options = options;
