@@ -1,0 +1,87 @@
+// The examples of gradient checkpointing: off it breaks, and where; on, or with the top bucket gone, or on the next
+// card, it fits.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "vram/report/check.hpp"
+
+using namespace vram;
+using report::Verdict;
+
+namespace {
+
+std::string example(const std::string& name) {
+    const std::ifstream file(VRAM_SOURCE_DIR "/examples/" + name + ".yaml", std::ios::binary);
+    REQUIRE(file);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+report::Report on(const std::string& text, const std::string& gpu) {
+    static const profile::Catalogue catalogue = profile::Catalogue::built_in();
+    report::CheckOptions options;
+    options.gpu = gpu;
+    return report::check(text, "example.yaml", options, catalogue);
+}
+
+std::string with_resolutions(std::string text, const std::string& list) {
+    const std::size_t from = text.find('[', text.find("resolution:")), to = text.find(']', from);
+    return text.replace(from, to + 1 - from, list);
+}
+
+/// Off it does not fit, in the first step already, and the report has the other number beside it.
+void check_off(const std::string& name, const std::string& gpu) {
+    CAPTURE(name);
+    const report::Report off = on(example(name + "_no_checkpointing"), gpu);
+    CHECK(off.verdict == Verdict::does_not_fit);
+    REQUIRE(off.breaks_first);
+    CHECK(off.breaks_first->phase == "step 1");
+    const report::Report with = on(example(name + "_checkpointing"), gpu);
+    REQUIRE(off.checkpointing.other);
+    REQUIRE(with.checkpointing.other);
+    CHECK(off.checkpointing.other->device_high == with.peak->device_high);
+    CHECK(with.checkpointing.other->device_high == off.peak->device_high);
+    CHECK(with.peak->device_high < off.peak->device_low);
+}
+
+Verdict of_bucket(const report::Report& report, const std::string& name) {
+    const report::Phase* phase = report.phase(name);
+    REQUIRE(phase != nullptr);
+    return phase->verdict;
+}
+
+}  // namespace
+
+TEST_CASE("examples: Z-Image's large buckets with two pictures a batch need checkpointing") {
+    check_off("z_image", "rtx-4090");
+    const std::string text = example("z_image_checkpointing");
+    const report::Report with = on(text, "rtx-4090");
+    CHECK(of_bucket(with, "step 2") == Verdict::fits);
+    CHECK(of_bucket(with, "bucket 1280x1280") == Verdict::fits);
+    CHECK(of_bucket(with, "bucket 1536x1536") != Verdict::fits);
+    CHECK(on(with_resolutions(text, "[1024, 1280]"), "rtx-4090").verdict == Verdict::fits);
+    CHECK(on(text, "rtx-5090").verdict == Verdict::fits);
+}
+
+TEST_CASE("examples: Qwen-Image-Edit with two control images needs checkpointing on 32 and on 48 GB") {
+    check_off("qwen_image_edit", "rtx-a6000");
+    const report::Report off = on(example("qwen_image_edit_no_checkpointing"), "rtx-5090");
+    CHECK(off.verdict == Verdict::does_not_fit);
+    CHECK(of_bucket(off, "step 1") == Verdict::does_not_fit);
+    CHECK(on(example("qwen_image_edit_checkpointing"), "rtx-5090").verdict != Verdict::does_not_fit);
+    CHECK(on(example("qwen_image_edit_checkpointing"), "rtx-a6000").verdict == Verdict::fits);
+}
+
+TEST_CASE("examples: FLUX with many buckets and four pictures a batch needs checkpointing") {
+    check_off("flux_many_buckets", "rtx-4090");
+    const std::string text = example("flux_many_buckets_checkpointing");
+    const report::Report with = on(text, "rtx-4090");
+    CHECK(of_bucket(with, "bucket 768x768") == Verdict::fits);
+    CHECK(of_bucket(with, "bucket 1152x1152") == Verdict::does_not_fit);
+    CHECK(on(with_resolutions(text, "[512, 640, 768]"), "rtx-4090").verdict == Verdict::fits);
+    CHECK(on(text, "rtx-a6000").verdict == Verdict::fits);
+}
