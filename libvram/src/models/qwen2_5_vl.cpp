@@ -302,7 +302,7 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         VisionTransformer::Output image_outputs;
         TextDecoder::Output outputs = model(args, request, image_outputs);
-        Tensor logits = lm_head.weight == nullptr && lm_head.quantizer == nullptr
+        Tensor logits = lm_head.weight == nullptr && lm_head.quantized == nullptr
                             ? linear(outputs.last_hidden_state, language_model.embedding_weight(), {})
                             : lm_head(outputs.last_hidden_state);
         outputs.last_hidden_state = std::move(logits);

@@ -423,7 +423,7 @@ class DecoderModel : public Model {
                                 gradient_checkpointing);
     }
     [[nodiscard]] Tensor logits(const Tensor& hidden_states) const {
-        if (lm_head_.weight != nullptr || lm_head_.quantizer != nullptr) return lm_head_(hidden_states);
+        if (lm_head_.weight != nullptr || lm_head_.quantized != nullptr) return lm_head_(hidden_states);
         return linear(hidden_states, decoder_.embedding_weight(), {});
     }
 

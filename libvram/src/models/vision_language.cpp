@@ -78,7 +78,7 @@ class ConditionalGeneration : public Model {
     /// {logits, hidden states of every layer and keys and values if asked}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         TextDecoder::Output outputs = model(args, request);
-        Tensor logits = lm_head.weight == nullptr && lm_head.quantizer == nullptr
+        Tensor logits = lm_head.weight == nullptr && lm_head.quantized == nullptr
                             ? linear(outputs.last_hidden_state, language_model->embedding_weight(), {})
                             : lm_head(outputs.last_hidden_state);
         outputs.last_hidden_state = std::move(logits);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/memory_manager.hpp"
 #include "shadow/checkpoint.hpp"
 #include "shadow/memo.hpp"
 
@@ -17,17 +18,20 @@ Tensor Layer::operator()(Tensor x) const {
 }
 Tensor Layer::down(Tensor x, Tensor matrix) const { return with(std::move(x), std::move(matrix), {}); }
 Tensor Layer::up(Tensor x, Tensor matrix) const { return with(std::move(x), std::move(matrix), {}); }
-Tensor Layer::full_weight() const { return weight->value.detach(); }
+Tensor Layer::full_weight() const {
+    if (quantized == nullptr) return weight->value.detach();
+    const shadow::NoGrad no_grad(weights->run());
+    return quantized->quantizer->dequantize(*quantized);
+}
 
 Tensor Linear::base(Tensor x) const {
-    if (quantizer != nullptr) return quantizer->forward(*this, std::move(x));
+    if (recovered) return (*recovered)(std::move(x));
+    if (manager != nullptr) return manager->linear(*this, std::move(x));
+    if (quantized != nullptr) return quantized->quantizer->forward(*quantized, std::move(x));
     return Layer::base(std::move(x));
 }
 Tensor Linear::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
     return shadow::linear(std::move(x), std::move(own_weight), std::move(own_bias));
-}
-Tensor Linear::full_weight() const {
-    return quantizer != nullptr ? quantizer->dequantize(*this) : Layer::full_weight();
 }
 
 Tensor LayerNorm::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
@@ -40,6 +44,11 @@ Tensor GroupNorm::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
     return shadow::group_norm(std::move(x), groups, std::move(own_weight), std::move(own_bias));
 }
 
+Tensor Conv::base(Tensor x) const {
+    if (manager != nullptr) return manager->convolution(*this, std::move(x));
+    if (quantized != nullptr) return quantized->quantizer->convolve(*quantized, std::move(x), how);
+    return Layer::base(std::move(x));
+}
 Tensor Conv::with(Tensor x, Tensor own_weight, Tensor own_bias) const {
     return shadow::conv(std::move(x), std::move(own_weight), std::move(own_bias), how);
 }
@@ -125,7 +134,12 @@ Parameter& Builder::make(std::string_view name, std::string_view leaf, const Dim
         parameter.value = parameter.value.detach();
     note(parameter);
     tell(name, leaf, parameter);
+    if (rules.quantizer != nullptr || rules.manager != nullptr) name_last(qualified(name));
     return parameter;
+}
+
+void Builder::name_last(std::string_view full) const {
+    weights_.names.resize(weights_.all_base().size(), std::string(full));
 }
 
 Parameter& Builder::parameter(std::string_view name, const Dims& sizes) const { return make(name, {}, sizes); }
@@ -136,6 +150,7 @@ Parameter& Builder::buffer(std::string_view name, const Dims& sizes, Dtype dtype
         weights_.base(sizes, is_floating(dtype) && rules.keep_in_fp32.empty() ? rules.dtype : dtype, true);
     note(buffer);
     tell(name, {}, buffer);
+    if (rules.quantizer != nullptr || rules.manager != nullptr) name_last(qualified(name));
     return buffer;
 }
 
@@ -149,18 +164,22 @@ void Builder::adapt(Layer& layer, std::string_view name, LayerFacts::Kind kind, 
     if (layer.bias != nullptr) parameters = checked_add(parameters, layer.bias->value.numel());
     const Adaptation how = rules.adapts({full, kind, sizes, parameters});
     if (how.style == nullptr) return;
-    Adapter& adapter = weights_.adapters.emplace_back();
+    layer.adapter = &put_beside(weights_, layer, how, sizes);
+    ++weights_.adapted_modules;
+}
+
+const Adapter& Builder::put_beside(Weights& owner, const Layer& layer, const Adaptation& how, const Dims& sizes) const {
+    Adapter& adapter = owner.adapters.emplace_back();
     adapter.how = how;
     adapter.sizes = sizes;
     adapter.weight = layer.weight;
     adapter.bias = layer.bias;
-    how.style->build(weights_, adapter);
-    layer.adapter = &adapter;
-    ++weights_.adapted_modules;
+    how.style->build(owner, adapter);
     std::int64_t style = 0;
     for (const char letter : how.style->id) style = style * 131 + letter;
     note({2, style, how.rank, how.factor, how.dropout, how.rank_dropout});
     for (const Parameter* parameter : adapter.own) note(*parameter);
+    return adapter;
 }
 
 Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias) const {
@@ -170,17 +189,66 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
     linear.in = in;
     linear.out = out;
     note({1, in, out, bias});
-    const std::string full = rules.quantizer != nullptr ? qualified(name) : std::string();
-    if (rules.quantizer != nullptr && (!rules.quantizes || rules.quantizes(full))) {
-        linear.quantizer = rules.quantizer;
-        rules.quantizer->build(weights_, linear);
-        for (const Parameter* parameter : linear.stored) note(*parameter);
-    } else {
-        linear.weight = &make(name, "weight", {out, in});
-    }
+    const bool named = rules.quantizer != nullptr || rules.manager != nullptr || rules.recovery != nullptr;
+    const std::string full = named ? qualified(name) : std::string();
+    linear.quantized = quantized(full, {out, in});
+    if (linear.quantized == nullptr) linear.weight = &make(name, "weight", {out, in});
     if (bias) linear.bias = &make(name, "bias", {out});
+    if (linear.quantized != nullptr) finish_quantized(linear.bias);
+    manage(linear, full);
+    recover(linear, full);
     adapt(linear, name, LayerFacts::Kind::linear, {out, in});
     return linear;
+}
+
+void Builder::manage(Layer& layer, const std::string& full) const {
+    MemoryManager* manager = weights_.rules().manager;
+    if (manager == nullptr || !manager->takes(full)) return;
+    layer.manager = manager;
+    for (Parameter* parameter : {layer.weight, layer.bias})
+        if (parameter != nullptr) parameter->stays_on_host = true;
+    if (layer.quantized == nullptr) return;
+    for (Parameter* parameter : layer.quantized->stored) parameter->stays_on_host = true;
+}
+
+void Builder::recover(Linear& linear, const std::string& full) const {
+    Weights* recovery = weights_.rules().recovery;
+    if (recovery == nullptr) return;
+    const LayerFacts facts{full, LayerFacts::Kind::linear, {linear.out, linear.in}, checked_mul(linear.out, linear.in)};
+    const Adaptation how = recovery->rules().adapts(facts);
+    if (how.style == nullptr) return;
+    Linear own = linear;
+    own.weights = recovery;
+    own.adapter = &put_beside(*recovery, own, how, facts.sizes);
+    linear.recovered = std::make_shared<const Linear>(std::move(own));
+}
+
+const QuantizedLayer* Builder::quantized(const std::string& full, const Dims& weight) const {
+    const Quantizer* quantizer = weights_.rules().quantizer;
+    if (quantizer == nullptr || (weights_.rules().quantizes && !weights_.rules().quantizes(full))) return nullptr;
+    if (weight.rank() != 2 && quantizer->convolve == nullptr) return nullptr;
+    QuantizedLayer layer;
+    layer.name = full;
+    layer.quantizer = quantizer;
+    layer.weight = weight;
+    layer.weights = &weights_;
+    layer.place = weights_.all_base().size();
+    if (quantizer->takes != nullptr && !quantizer->takes(*quantizer, layer.in(), layer.out())) return nullptr;
+    if (quantizer->build != nullptr) quantizer->build(weights_, layer);
+    name_last(full);
+    return &weights_.quantized.emplace_back(std::move(layer));
+}
+
+void Builder::finish_quantized(Parameter* bias) const {
+    QuantizedLayer& layer = weights_.quantized.back();
+    layer.bias = bias;
+    if (layer.quantizer->build_buffers != nullptr) layer.quantizer->build_buffers(weights_, layer);
+    name_last(layer.name);
+    weights_.replaced_parameters = checked_add(weights_.replaced_parameters, checked_mul(layer.in(), layer.out()));
+    for (const Parameter* parameter : layer.stored) {
+        if (!parameter->buffer) weights_.replaced_parameters -= parameter->value.numel();
+        note(*parameter);
+    }
 }
 
 LayerNorm Builder::layer_norm(std::string_view name, std::int64_t size, bool affine, bool bias) const {
@@ -223,8 +291,14 @@ Conv Builder::conv(std::string_view name, std::int64_t in, std::int64_t out, con
         sizes.push_back(side);
         ones.push_back(1);
     }
-    conv.weight = &make(name, "weight", sizes);
+    const Rules& rules = weights_.rules();
+    const std::string full = rules.quantizer != nullptr || rules.manager != nullptr ? qualified(name) : std::string();
+    conv.weights = &weights_;
+    if (sizes.rank() == 4) conv.quantized = quantized(full, sizes);  // nn.Conv2d alone has a quantised class
+    if (conv.quantized == nullptr) conv.weight = &make(name, "weight", sizes);
     if (bias) conv.bias = &make(name, "bias", {out});
+    if (conv.quantized != nullptr) finish_quantized(conv.bias);
+    if (sizes.rank() == 4) manage(conv, full);
     conv.how = {stride, padding, ones, 1};
     adapt(conv, name, kernel.rank() == 2 ? LayerFacts::Kind::conv2d : LayerFacts::Kind::other, sizes);
     return conv;
@@ -251,7 +325,8 @@ BlockBuilder Builder::block(Block&) const {
 
 void Builder::finish(Block& block, std::string_view class_name, std::initializer_list<std::int64_t> facts) const {
     note(facts);
-    block.spec = shadow::spec_id(run(), class_name, record_->spec);
+    // What a memory manager holds after a call, another call lets go: no two calls are alike.
+    if (weights_.rules().manager == nullptr) block.spec = shadow::spec_id(run(), class_name, record_->spec);
     block.trainable = std::move(record_->trainable);
 }
 

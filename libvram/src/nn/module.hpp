@@ -37,12 +37,14 @@ class Layer {
     [[nodiscard]] virtual Tensor down(Tensor x, Tensor matrix) const;
     [[nodiscard]] virtual Tensor up(Tensor x, Tensor matrix) const;
     /// The weight as one tensor in its full type, as `.dequantize()` makes it; no history.
-    [[nodiscard]] virtual Tensor full_weight() const;
+    [[nodiscard]] Tensor full_weight() const;
 
     Weights* weights = nullptr;
     Parameter* weight = nullptr;
     Parameter* bias = nullptr;
     const Adapter* adapter = nullptr;
+    const QuantizedLayer* quantized = nullptr;
+    MemoryManager* manager = nullptr;  // brings the layer, which lives on the CPU, for each call; null: it is on the GPU
 };
 
 /// nn.Linear as the job made it: plain, quantised, with an adapter.
@@ -50,12 +52,10 @@ class Linear final : public Layer {
   public:
     [[nodiscard]] Tensor base(Tensor x) const override;
     [[nodiscard]] Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const override;
-    [[nodiscard]] Tensor full_weight() const override;
 
     std::int64_t in = 0, out = 0;
-    // weight: [out, in]; null where a quantiser stores it as `codes` and `scale`. bias: [out] or null
-    const Quantizer* quantizer = nullptr;
-    std::vector<Parameter*> stored;  // what the quantiser registered, in its own order
+    // weight: [out, in]; null where a quantiser stores it as something else. bias: [out] or null
+    std::shared_ptr<const Linear> recovered;  // the layer with its accuracy recovery adapter; null: it has none
 };
 
 /// nn.LayerNorm over the last dimension, with or without weight and bias.
@@ -77,6 +77,7 @@ class GroupNorm final : public Layer {
 class Conv final : public Layer {
   public:
     [[nodiscard]] Tensor with(Tensor x, Tensor own_weight, Tensor own_bias) const override;
+    [[nodiscard]] Tensor base(Tensor x) const override;
     [[nodiscard]] Tensor down(Tensor x, Tensor matrix) const override;
     [[nodiscard]] Tensor up(Tensor x, Tensor matrix) const override;
     shadow::Conv how;
@@ -167,6 +168,17 @@ class Builder {
     void tell(std::string_view name, std::string_view leaf, const Parameter& parameter) const;
     /// Puts beside a layer what the rules want there. `sizes`: of its weight.
     void adapt(Layer& layer, std::string_view name, LayerFacts::Kind kind, const Dims& sizes) const;
+    /// An adapter of `owner` beside the layer.
+    [[nodiscard]] const Adapter& put_beside(Weights& owner, const Layer& layer, const Adaptation& how,
+                                            const Dims& sizes) const;
+    /// The layer as a quantiser stores it, or null where it stays as it is.
+    [[nodiscard]] const QuantizedLayer* quantized(const std::string& full, const Dims& weight) const;
+    void finish_quantized(Parameter* bias) const;  ///< of the layer that was made last
+    /// Leaves the layer, which was made last, on the CPU if the memory manager takes it.
+    void manage(Layer& layer, const std::string& full) const;
+    /// Puts an accuracy recovery adapter around the layer itself.
+    void recover(Linear& linear, const std::string& full) const;
+    void name_last(std::string_view full) const;
     void note(std::initializer_list<std::int64_t> facts) const;
     void note(const Parameter& parameter) const;
 

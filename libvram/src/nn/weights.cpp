@@ -8,6 +8,14 @@ using shadow::Category;
 using shadow::Dims;
 using shadow::Parameter;
 
+std::int64_t QuantizedLayer::in() const {
+    std::int64_t elements = 1;
+    for (int i = 1; i < weight.rank(); ++i) elements = checked_mul(elements, weight[i]);
+    return elements;
+}
+Dtype QuantizedLayer::dtype() const noexcept { return weights->rules().dtype; }
+shadow::Run& QuantizedLayer::run() const noexcept { return weights->run(); }
+
 Weights::Weights(shadow::Run& run, std::string component, Rules rules)
     : run_(run), component_(std::move(component)), rules_(std::move(rules)) {}
 
@@ -36,7 +44,8 @@ void Weights::set_adapters(bool active, bool training) {
 void Weights::place(std::deque<Parameter>& group, Category category) {
     const std::uint16_t before = run_.activation_tag;
     run_.activation_tag = run_.tag(component_, category);
-    for (Parameter& parameter : group) place(parameter);
+    for (Parameter& parameter : group)
+        if (!parameter.stays_on_host) place(parameter);
     run_.activation_tag = before;
 }
 
@@ -63,14 +72,22 @@ void Weights::to_gpu(Parameter& base) {
 }
 
 namespace {
+void take_away(shadow::Run& run, Parameter& parameter) {
+    shadow::Tensor value = run.on_cpu(parameter.value.layout());
+    value.set_node(parameter.value.node(), parameter.value.output_number());
+    parameter.value = std::move(value);
+}
 void take_away(shadow::Run& run, std::deque<Parameter>& group) {
-    for (Parameter& parameter : group) {
-        shadow::Tensor value = run.on_cpu(parameter.value.layout());
-        value.set_node(parameter.value.node(), parameter.value.output_number());
-        parameter.value = std::move(value);
-    }
+    for (Parameter& parameter : group) take_away(run, parameter);
 }
 }  // namespace
+
+void Weights::put(Parameter& base, const shadow::Tensor& value) {
+    shadow::Tensor stored(value.storage_ref(), base.value.layout());
+    stored.set_node(base.value.node(), base.value.output_number());
+    base.value = std::move(stored);
+}
+void Weights::to_cpu(Parameter& base) { take_away(run_, base); }
 
 void Weights::base_to_cpu() { take_away(run_, base_); }
 void Weights::to_cpu() {

@@ -9,21 +9,62 @@
 
 #include "shadow/run.hpp"
 
+namespace vram::shadow {
+struct Conv;
+}
+
 namespace vram::nn {
 
 class Layer;
 class Linear;
+class MemoryManager;
 class Weights;
 struct AdapterStyle;
+struct QuantizedLayer;
 
-/// How the linears of a model are stored; nn/quantize has one entry a library and scheme.
+/// How the linears of a model are stored; nn/quantize has one entry a library and format. One table, a name each:
+/// nn/quantize/formats.hpp.
 struct Quantizer {
     std::string_view id;
-    /// Registers what replaces the weight (codes, scales, …) with the builder's owner.
-    void (*build)(class Weights& weights, Linear& linear);
-    shadow::Tensor (*forward)(const Linear& linear, shadow::Tensor x);
+    std::int64_t bits = 8;  // a stored weight's, where one file holds several widths
+    /// Whether a linear of these sizes is stored so; one that is not stays as it is. Null: every linear.
+    bool (*takes)(const Quantizer& quantizer, std::int64_t in, std::int64_t out) = nullptr;
+    /// Registers what replaces the weight (codes, scales, …) with the builder's owner: the module's parameters, and,
+    /// after its bias, its buffers. Null: none.
+    void (*build)(Weights& weights, QuantizedLayer& layer) = nullptr;
+    void (*build_buffers)(Weights& weights, QuantizedLayer& layer) = nullptr;
+    shadow::Tensor (*forward)(const QuantizedLayer& layer, shadow::Tensor x) = nullptr;
+    /// Makes the stored parameters on the GPU out of the weight that stands there in full, and lets that go.
+    void (*convert)(Weights& weights, QuantizedLayer& layer) = nullptr;
     /// The weight in its full type, as `.dequantize()` makes it.
-    shadow::Tensor (*dequantize)(const Linear& linear) = nullptr;
+    shadow::Tensor (*dequantize)(const QuantizedLayer& layer) = nullptr;
+    /// Of a library whose tensors ai-toolkit's memory manager dequantises as it brings them; else it brings what is
+    /// stored, and the format's own forward runs.
+    bool dequantized_when_brought = false;
+    /// What its library keeps on the GPU for the process, where a call would make it. Null: nothing.
+    void (*constants)(const QuantizedLayer& layer) = nullptr;
+    /// What comes before, over all layers: quanto makes each module anew and only then freezes. Null: nothing.
+    void (*prepare)(Weights& weights, QuantizedLayer& layer) = nullptr;
+    /// nn.Conv2d, too. Null: convolutions stay as they are.
+    shadow::Tensor (*convolve)(const QuantizedLayer& layer, shadow::Tensor x, const shadow::Conv& how) = nullptr;
+};
+
+/// A linear, or a convolution, that is stored quantised.
+struct QuantizedLayer {
+    std::string name;  // qualified
+    const Quantizer* quantizer = nullptr;
+    shadow::Dims weight;                     // [out, in] or [out, in, h, w]
+    std::vector<shadow::Parameter*> stored;  // in the quantiser's own order
+    shadow::Parameter* bias = nullptr;
+    shadow::Tensor full;                         // the weight, from its loading until it is quantised
+    std::size_t place = 0;                       // in Weights::all_base(): before what stands there comes its weight
+    [[nodiscard]] Dtype dtype() const noexcept;  ///< of the weight before
+    [[nodiscard]] shadow::Run& run() const noexcept;
+    [[nodiscard]] std::int64_t out() const { return weight[0]; }
+    [[nodiscard]] std::int64_t in() const;  ///< elements of a row
+    [[nodiscard]] const shadow::Tensor& operator[](std::size_t i) const { return stored[i]->value; }
+    [[nodiscard]] shadow::Tensor bias_value() const { return bias == nullptr ? shadow::Tensor() : bias->value; }
+    Weights* weights = nullptr;
 };
 
 /// What a layer gets beside it.
@@ -69,7 +110,9 @@ struct Rules {
     bool train_base = false;                // full fine-tune: every parameter requires grad,
     std::function<bool(std::string_view)> trains;  // or those of these qualified names
     const Quantizer* quantizer = nullptr;
-    std::function<bool(std::string_view)> quantizes;      // by qualified name; null: every linear
+    std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
+    MemoryManager* manager = nullptr;  // which layers live on the CPU: nn/memory_manager.hpp
+    Weights* recovery = nullptr;  // an accuracy recovery adapter: around the layers themselves, below the trained one
     std::function<Adaptation(const LayerFacts&)> adapts;  // null: no layer
     Dtype adapter_dtype = Dtype::bf16;
 };
@@ -94,6 +137,9 @@ class Weights {
     void base_to_cpu();
     void adapter_to_gpu();
     void to_gpu(shadow::Parameter& base);  ///< one of the base
+    void to_cpu(shadow::Parameter& base);
+    /// The parameter is this tensor from now on: as many bytes, whatever it was made as.
+    void put(shadow::Parameter& base, const shadow::Tensor& value);
 
     /// Bytes by storage, rounded to 512, wherever they are.
     [[nodiscard]] Bytes base_bytes() const;
@@ -110,6 +156,9 @@ class Weights {
     std::deque<Adapter> adapters;  // in the order of building
     std::int64_t adapted_modules = 0;
     std::int64_t replaced_parameters = 0;  // elements that a quantiser stores as something else
+    std::deque<QuantizedLayer> quantized;  // in the order of building
+    /// Of each of all_base(), its qualified name, or of what a quantiser stores its layer's; empty where nothing asks.
+    std::vector<std::string> names;
 
     [[nodiscard]] std::vector<shadow::Parameter*> trainable();
     [[nodiscard]] std::deque<shadow::Parameter>& all_base() noexcept { return base_; }

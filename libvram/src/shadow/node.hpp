@@ -75,6 +75,7 @@ struct Parameter {
     Tensor grad;
     bool buffer = false;          // of the module: not counted as a parameter, never trained
     bool starts_at_zero = false;  // an adapter's second matrix
+    bool stays_on_host = false;   // a memory manager brings it for each call: module.to(device) leaves it
     /// register_post_accumulate_grad_hook; whoever registers it owns it. Few have one, and there are many parameters.
     const std::function<void()>* post_accumulate_grad = nullptr;
 };

@@ -23,6 +23,7 @@ Run::Run(Kernels kernels_in, bool memo) : kernels(kernels_in) {
 Run::~Run() {
     closing_ = true;
     autocast_cache.clear();
+    constants.clear();
     workspaces_.clear();
     memo_.reset();
 }

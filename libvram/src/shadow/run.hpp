@@ -152,6 +152,7 @@ class Run {
     std::vector<Hook> hooks;
     std::map<std::vector<std::int64_t>, std::int32_t> specs;  // of blocks, see spec_id
     std::map<Convolution, Bytes> convolutions;                // their index in the trace
+    std::map<std::string, Tensor> constants;  // what a Python module keeps on the GPU for the process, by a name of ours
 
     [[nodiscard]] Memo* memo() noexcept { return memo_.get(); }
     /// The first GEMM of a thread opens its cuBLAS workspace, which then stays.

@@ -11,6 +11,7 @@
 #include "vram/base/diagnostic.hpp"
 #include "vram/base/dtype.hpp"
 #include "vram/job/optimizer.hpp"
+#include "vram/job/quantization.hpp"
 #include "vram/profile/model_profile.hpp"
 
 namespace vram::job {
@@ -64,9 +65,6 @@ struct Lora {
     bool operator==(const Lora&) const = default;
 };
 using Method = std::variant<FullFinetune, Lora>;
-
-/// How linears of a part are stored. `none` keeps `dtype`.
-enum class Quantization : std::uint8_t { none, quanto_qfloat8 };
 
 struct Autocast {
     bool enabled = false;

@@ -1,32 +1,22 @@
 #pragma once
 
-#include <vector>
-
 #include "nn/module.hpp"
 
 namespace vram::nn::quantize {
 
-/// optimum-quanto's QLinear with qfloat8 weights and plain activations: one byte a weight, one scale a row in the
-/// model's dtype, two scalar buffers a layer. Forward and backward hold the dequantised weight twice for a moment; a
-/// layer whose input requires grad keeps it, even though nothing of the layer trains. Source: quanto 0.2.4,
-/// nn/qmodule.py, tensor/qbytes.py, tensor/qtensor_func.py, library/qbytes_mm.py.
-extern const Quantizer quanto_qfloat8;
+/// optimum-quanto's QLinear and QConv2d with plain activations. qfloat8 and qint8: a byte a weight, a scale a row in
+/// the model's dtype. qint4, qint2: codes packed along rows of groups (of 128 elements, or of the next smaller multiple
+/// of 32 that divides a row; a whole row where it is no longer, or nothing divides it), a scale and a shift a group.
+/// Two fp32 scalars a layer. Forward and backward hold the dequantised weight for a moment (float8 twice: cast, then
+/// scaled); a layer whose input requires grad keeps the input, even though nothing of the layer trains. Quantising
+/// holds two copies of a layer at a time, all of them made anew; freezing keeps what autograd saves of its own ops, as
+/// the new modules' weights require grad: up to 12 bytes a weight of one layer. qint4 in bf16 with groups of 128 is no
+/// format of torch 2.5 or later: quanto packs by int32, which torch._convert_weight_to_int4pack refuses there
+/// (`qint4_is_refused`). Source: quanto 0.2.4, nn/qmodule.py, tensor/qweight.py, qbytes.py, qbits/qbits.py,
+/// qtensor_func.py, library/qbytes_mm.py, library/quantize.py, tensor/optimizers/.
+extern const Quantizer quanto_qfloat8, quanto_qfloat8_e5m2, quanto_qint8, quanto_qint4, quanto_qint2;
 
-/// How a model becomes quantised: it stands on the GPU in full, then quanto's quantize() and freeze() go over its
-/// layers. What is quantised on the CPU needs none of this: Weights::base_to_gpu.
-class QuantoLoader {
-  public:
-    explicit QuantoLoader(Weights& weights) : weights_(weights) {}
-    /// model.to("cuda"): everything, the layers that will be quantised in the model's dtype.
-    void load();
-    /// quantize(model): each layer is made anew, its weight and bias copied, then the old ones die.
-    void quantize();
-    /// freeze(model): each weight becomes codes and scales.
-    void freeze();
-
-  private:
-    Weights& weights_;
-    std::vector<Tensor> full_;  // the weights of layers to quantise, in their order
-};
+/// Whether freezing such a layer raises: see above.
+[[nodiscard]] bool qint4_is_refused(Dtype dtype, std::int64_t in);
 
 }  // namespace vram::nn::quantize

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
@@ -26,7 +27,16 @@ constexpr std::string_view adapter_keys[] = {"rank", "alpha", "factor", "conv_ra
 constexpr std::int64_t job_resolution = 1024;  // the profiles' default
 
 constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
-constexpr io::Choice<bool> schemes[] = {{"none", false}, {"quanto_qfloat8", true}};
+/// What the trainer has a name for.
+constexpr auto scheme_table = [] {
+    std::array<io::Choice<job::Quantization>, job::quantization_names.size() - 5> out{};
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < job::quantization_names.size(); ++i)
+        if (!job::quantization_names[i].starts_with("bnb_"))
+            out[at++] = {job::quantization_names[i], static_cast<job::Quantization>(i)};
+    return out;
+}();
+constexpr std::span<const io::Choice<job::Quantization>> schemes(scheme_table);
 enum class Method : std::uint8_t { lora, full };
 constexpr io::Choice<Method> methods[] = {{"lora", Method::lora}, {"full", Method::full}};
 constexpr io::Choice<bool> targets[] = {{"blocks", true}, {"all", false}};
@@ -125,18 +135,18 @@ class Reader {
         if (node == nullptr) return;
         if (node->map() == nullptr) {
             config_.model.quantize = config_.model.quantize_te =
-                job.choice("quantize", schemes, config_.model.quantize);
+                job.choice("quantize", schemes).value_or(config_.model.quantize);
             return;
         }
         io::Fields parts = job.map("quantize");
-        config_.model.quantize = parts.choice("transformer", schemes, config_.model.quantize);
-        config_.model.quantize_te = parts.choice("text_encoder", schemes, config_.model.quantize_te);
+        config_.model.quantize = parts.choice("transformer", schemes).value_or(config_.model.quantize);
+        config_.model.quantize_te = parts.choice("text_encoder", schemes).value_or(config_.model.quantize_te);
         parts.finish();
     }
 
     /// After `quantize` and `train`.
     void quantized_in_full(io::Fields& job, const io::Document& document, Diagnostics& complaints) const {
-        if (!config_.fine_tune || !config_.model.quantize) return;
+        if (!config_.fine_tune || config_.model.quantize == job::Quantization::none) return;
         const std::string why = "training quantised weights in full is not modelled";
         constexpr std::string_view key = "config.process[0].model.quantize";
         const io::Node* node = io::find(document.root, key);

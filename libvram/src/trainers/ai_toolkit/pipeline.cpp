@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/blocks.hpp"
+#include "nn/quantize/formats.hpp"
 #include "shadow/ops.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/network.hpp"
@@ -178,6 +179,7 @@ bool Part::takes(std::string_view argument, const models::Request& request) cons
 void Part::to_gpu() {
     if (on_gpu_) return;
     weights.base_to_gpu();
+    loader_.constants();
     on_gpu_ = true;
 }
 
@@ -187,10 +189,7 @@ void Part::to_cpu() {
     on_gpu_ = false;
 }
 
-void Part::quantize() {
-    loader_.quantize();
-    loader_.freeze();
-}
+void Part::quantize() { loader_.quantize(); }
 
 Loading::Loading(Run& run, run::Facts& facts) : run_(run), facts_(facts) { begin("load"); }
 
@@ -213,6 +212,7 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
       transformer(run, std::string(architecture.denoiser), transformer_rules(architecture, job),
                   built_by(profile_of(job, catalogue, job.model), architecture.own_denoiser)) {
     const job::Pipeline& parts = job.pipeline;
+    transformer.block_lists.assign(architecture.modules.block_names.begin(), architecture.modules.block_names.end());
     if (!parts.vae.empty())
         vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype),
                                      built_by(catalogue.model_of(parts.vae), architecture.own_vae));
@@ -229,7 +229,7 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
 nn::Rules Pipeline::plain_rules(Dtype dtype, job::Quantization quantization) {
     nn::Rules rules;
     rules.dtype = dtype;
-    if (quantization == job::Quantization::quanto_qfloat8) rules.quantizer = &nn::quantize::quanto_qfloat8;
+    rules.quantizer = nn::quantize::format_named(job::to_text(quantization));
     return rules;
 }
 
@@ -259,7 +259,7 @@ void Pipeline::load_on_host(Loading& loading) {
 nn::Rules Pipeline::transformer_rules(const Architecture& architecture, const job::Job& job) {
     nn::Rules rules;
     rules.dtype = job.dtype;  // unet.to(device, dtype): what the class keeps in fp32 is cast like all else
-    if (job.quantization == job::Quantization::quanto_qfloat8) rules.quantizer = &nn::quantize::quanto_qfloat8;
+    rules.quantizer = nn::quantize::format_named(job::to_text(job.quantization));
     if (!architecture.quantization_exclude.empty())
         rules.quantizes = [excluded = architecture.quantization_exclude](std::string_view name) {
             return std::none_of(excluded.begin(), excluded.end(),

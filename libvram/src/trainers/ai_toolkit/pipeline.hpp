@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "models/model.hpp"
-#include "nn/quantize/quanto.hpp"
+#include "nn/quantize/loader.hpp"
 #include "shadow/layout.hpp"
 #include "vram/job/job.hpp"
 #include "vram/profile/catalogue.hpp"
@@ -84,19 +84,23 @@ class Part {
     void move(bool to_gpu_if_true) { to_gpu_if_true ? to_gpu() : to_cpu(); }
     [[nodiscard]] bool on_gpu() const noexcept { return on_gpu_; }
     [[nodiscard]] const std::string& component() const noexcept { return component_; }
-    /// from_pretrained, .to(gpu) in full, quanto's quantize and freeze.
+    /// from_pretrained, .to(gpu) in full, quantize and freeze of the whole.
     void load_full() { loader_.load(); }
     void quantize();
-    void loaded() { on_gpu_ = true; }
+    void loaded() {
+        loader_.constants();
+        on_gpu_ = true;
+    }
     /// quantize_model (toolkit/util/quantize.py): the blocks pass through the GPU one at a time; all stays on the host.
-    void quantize_model() {}
+    void quantize_model() { loader_.quantize_model(block_lists); }
 
     nn::Weights weights;
     std::unique_ptr<models::Model> model;
+    std::vector<std::string> block_lists;  // get_transformer_block_names
 
   private:
     std::string component_;
-    nn::quantize::QuantoLoader loader_;
+    nn::quantize::Loader loader_;
     bool on_gpu_ = false;
 };
 

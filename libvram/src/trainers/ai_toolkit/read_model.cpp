@@ -49,16 +49,60 @@ Arch arch_of(const Node& model) {
     return out;
 }
 
-void read_qtype(Section& model, bool quantizes) {
-    // FLUX quantises both parts by `qtype`; `qtype_te` is not asked. Source: stable_diffusion_model.py, load_model.
-    static_cast<void>(model.value("qtype_te"));
-    const Node* node = model.value("qtype");
-    if (!quantizes) return;
-    const std::string type = node != nullptr ? model.fields.word("qtype", "qfloat8") : "qfloat8";
-    if (model.is_null("qtype"))
-        model.refuse("qtype", "quantize needs one");
-    else if (type != "qfloat8" && type != "qfloat8_e4m3fn")
-        model.refuse("qtype", "of the ways to quantise only qfloat8 is");
+/// get_qtype (toolkit/util/quantize.py): the trainer's names, which a job file writes behind their library's.
+struct Qtypes {
+    std::vector<std::string_view> names{"qfloat8_e4m3fn"};
+    std::vector<job::Quantization> meant{job::Quantization::quanto_qfloat8};
+    Qtypes() {
+        for (std::size_t i = 1; i < job::quantization_names.size(); ++i) {
+            const std::string_view name = job::quantization_names[i];
+            if (name.starts_with("bnb_")) continue;
+            names.push_back(name.substr(name.find('_') + 1));
+            meant.push_back(static_cast<job::Quantization>(i));
+        }
+    }
+};
+
+job::Quantization read_qtype(Section& model, std::string_view key) {
+    const Qtypes qtypes;
+    const Node* node = model.value(key);
+    const std::string type = node != nullptr ? model.fields.text(key, "qfloat8") : "qfloat8";
+    if (model.is_null(key)) {
+        model.refuse(key, "quantize needs one");
+        return job::Quantization::none;
+    }
+    if (type.find('|') != std::string::npos) {
+        model.refuse(key, "an accuracy recovery adapter adds matrices whose rank stands in its file");
+        return job::Quantization::none;
+    }
+    if (type == "qint4") {
+        // quanto 0.2.4, tinygemm/packed.py; torch 2.13, aten/src/ATen/native/cuda/int4mm.cu.
+        model.refuse(key, "quanto's qint4 packs bf16 weights as int32, which torch's kernel refuses: loading raises");
+        return job::Quantization::none;
+    }
+    for (std::size_t i = 0; i < qtypes.names.size(); ++i)
+        if (type == qtypes.names[i]) return qtypes.meant[i];
+    if (type.starts_with("orbit"))
+        model.refuse(key, "of ai-toolkit's own ways to quantise orbit is not");
+    else
+        model.fields.complain(key, Problem::bad_value, "the trainer has no qtype " + type, nearest(type, qtypes.names));
+    return job::Quantization::none;
+}
+
+void read_quantize(Section& model, const Architecture* architecture, ModelConfig& out) {
+    const bool quantizes = architecture == nullptr || architecture->quantizes;
+    const bool said = model.flag("quantize", false), said_te = model.flag("quantize_te", said);
+    const bool quantize = quantizes && said;
+    const bool by_quantize = architecture != nullptr && architecture->text_encoder_by_quantize;
+    const bool quantize_te = by_quantize ? quantize : quantizes && said_te;
+    const bool by_qtype = architecture == nullptr || architecture->text_encoder_by_qtype;
+    if (quantize || (quantize_te && by_qtype)) {
+        const job::Quantization qtype = read_qtype(model, "qtype");
+        if (quantize) out.quantize = qtype;
+        if (quantize_te && by_qtype) out.quantize_te = qtype;
+    }
+    if (quantize_te && !by_qtype) out.quantize_te = read_qtype(model, "qtype_te");
+    for (const std::string_view key : {"qtype", "qtype_te"}) static_cast<void>(model.value(key));
 }
 
 void read_attn_masking(Section& model) {
@@ -134,18 +178,16 @@ void read_model(Section& process, Config& config) {
     const bool is_no_map = model.fields.is_absent() && process.value("model") != nullptr;
     if (!is_no_map) out.name_or_path = path_of(model, "name_or_path", model.fields.text("name_or_path", io::required));
     for (const auto& [flag, name] : arch_flags) static_cast<void>(model.flag(flag, false));
-    out.quantize = model.flag("quantize", false);
-    out.quantize_te = model.flag("quantize_te", out.quantize);
+    read_quantize(model, model.reading.architecture, out);
     out.low_vram = model.flag("low_vram", false);
     out.names = {model.parts("only_if_contains"), model.parts("ignore_if_contains")};
     const Architecture* architecture = model.reading.architecture;
     const bool quantizes = architecture == nullptr || architecture->quantizes;
-    if (!quantizes && out.quantize)
+    if (!quantizes && model.flag("quantize", false))
         model.fields.complain("quantize", Problem::unsupported,
                               std::string("the trainer quantises nothing of ") + std::string(architecture->title) +
                                   "; it only keeps the adapter apart while it samples",
                               {}, Severity::warning);
-    read_qtype(model, quantizes && (out.quantize || out.quantize_te));
     // bitsandbytes', of encoders that `quantize` leaves alone.
     if (const std::int64_t bits = model.fields.integer("text_encoder_bits", {.min = 1}, 16); !quantizes && bits < 16)
         model.refuse("text_encoder_bits", "a text encoder in 8 or 4 bits is not");

@@ -116,7 +116,7 @@ void read_kwargs(Section& network, const Architecture& architecture, const Confi
         out.layers.classes.insert(out.layers.classes.end(), {"ResnetBlock2D", "Downsample2D", "Upsample2D"});
     for (const std::string_view key : {"target_lin_modules", "target_conv_modules"})
         if (is_unet && kwargs.value(key) != nullptr) kwargs.refuse(key, "it looks into modules of other classes");
-    if (out.layers.full.empty() || !config.model.quantize) {
+    if (out.layers.full.empty() || config.model.quantize == job::Quantization::none) {
         kwargs.finish();
         return;
     }

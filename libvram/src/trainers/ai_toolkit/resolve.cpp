@@ -99,9 +99,7 @@ std::string model_of(const io::Document& document, const Config& config, const A
     return id;
 }
 
-std::string text_of(Quantization quantization) {
-    return quantization == Quantization::none ? "none" : "quanto_qfloat8";
-}
+std::string text_of(Quantization quantization) { return std::string(job::to_text(quantization)); }
 
 /// What has no name in a job file stands under the trainer's own.
 void tell_network(const job::Lora& lora, std::map<std::string, std::string>& keys) {
@@ -203,9 +201,7 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     out.vae = architecture.vae;
     out.text_encoders.assign(architecture.text_encoders.begin(), architecture.text_encoders.end());
     out.vae_dtype = out.text_encoder_dtype = config.train.dtype;
-    const ModelConfig& model = config.model;
-    if (architecture.quantizes && (architecture.text_encoder_by_quantize ? model.quantize : model.quantize_te))
-        out.text_encoder_quantization = Quantization::quanto_qfloat8;
+    out.text_encoder_quantization = config.model.quantize_te;
     // The VAE leaves only if every dataset is cached.
     out.cache_latents = std::all_of(config.datasets.begin(), config.datasets.end(),
                                     [](const DatasetConfig& dataset) { return dataset.cache_latents; });
@@ -294,7 +290,7 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     note_unplayed(images.size() - out.images.size(), " smaller sizes of samples are not played",
                   said_at(document, "sample"), notes);
     // network.can_merge_in: not over quantised weights.
-    out.merges_adapter = !config.fine_tune && !config.model.quantize && one_multiplier && !items.empty() &&
+    out.merges_adapter = !config.fine_tune && config.model.quantize == Quantization::none && one_multiplier && !items.empty() &&
                          config.network.kind != job::AdapterKind::dora;
     return out;
 }
@@ -338,7 +334,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
             job.model = model_of(document, config, architecture, catalogue, complaints, notes);
     }
     job.dtype = config.train.dtype;
-    if (architecture.quantizes && config.model.quantize) job.quantization = Quantization::quanto_qfloat8;
+    job.quantization = config.model.quantize;
     job::Training training = training_of(config);
     training.batches = overrides.sizes_said
                            ? overrides.batches

@@ -4,6 +4,8 @@
 #include "models/model.hpp"
 #include "nn/adapter/peft.hpp"
 #include "nn/adapter/targets.hpp"
+#include "nn/quantize/formats.hpp"
+#include "nn/quantize/loader.hpp"
 #include "run/optimizer.hpp"
 #include "shadow/ops.hpp"
 #include "trainers/named_model.hpp"
@@ -50,6 +52,7 @@ nn::Rules rules_of(const job::Job& job, const profile::ModelProfile& profile) {
     // always.
     if (profile.kind != profile::ModelKind::text_encoder || job.dtype == Dtype::f16)
         rules.keep_in_fp32 = profile.keep_in_fp32;
+    rules.quantizer = nn::quantize::format_named(job::to_text(job.quantization));
     const auto* training = std::get_if<job::Training>(&job.work);
     if (training == nullptr) return rules;
     if (const auto* lora = std::get_if<job::Lora>(&training->method)) {
@@ -180,7 +183,8 @@ class Loop {
 
     void load_weights() {
         const shadow::StageScope stage(run_, "weights");
-        weights_.to_gpu();
+        weights_.to_gpu();  // quantised on the CPU: what is stored comes
+        nn::quantize::Loader(weights_).constants();
     }
 
     std::vector<Value> target_values(const Request& request) const {

@@ -20,33 +20,58 @@ using profile::ModelProfile;
 constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
 constexpr io::IntegerRange batch_sizes{1, 4096};
 
-// Ids of job-file.md §1. None is modelled in the plain loop.
-constexpr std::string_view schemes[] = {"none",           "bnb_nf4",          "bnb_nf4_dq",    "bnb_int8",
-                                        "quanto_qfloat8", "quanto_qint8",     "quanto_qint4",  "torchao_float8",
-                                        "torchao_int8",   "toolkit_uint2",    "toolkit_uint3", "toolkit_uint4",
-                                        "toolkit_uint5",  "toolkit_uint6",    "toolkit_uint7", "toolkit_uint8",
-                                        "kohya_fp8",      "kohya_fp8_scaled", "svdq_int4"};
+/// Ids of docs/job-file.md that no part of this library plays.
+constexpr std::string_view unplayed[] = {"kohya_fp8", "kohya_fp8_scaled", "svdq_int4"};
 
-void read_scheme(io::Fields& fields, std::string_view key) {
+/// What `key` says of the model that is called or trained; of any other part it says nothing that this trainer has.
+job::Quantization read_scheme(io::Fields& fields, std::string_view key) {
     const std::string id = fields.text(key, "none");
-    if (id == "none") return;
-    if (std::find(std::begin(schemes), std::end(schemes), id) == std::end(schemes) && !id.starts_with("gguf_"))
-        fields.complain(key, Problem::bad_value, fields.path(key) + ": unknown scheme " + id, nearest(id, schemes));
-    else
-        fields.complain(key, Problem::unsupported,
-                        fields.path(key) + ": " + id + " is not modelled with trainer torch");
+    const auto& names = job::quantization_names;
+    const auto found = std::find(names.begin(), names.end(), id);
+    if (found != names.end()) return static_cast<job::Quantization>(found - names.begin());
+    if (std::find(std::begin(unplayed), std::end(unplayed), id) != std::end(unplayed) || id.starts_with("gguf_")) {
+        fields.complain(key, Problem::unsupported, fields.path(key) + ": " + id + " is not modelled");
+    } else {
+        std::vector<std::string_view> known(names.begin(), names.end());
+        known.insert(known.end(), std::begin(unplayed), std::end(unplayed));
+        fields.complain(key, Problem::bad_value, fields.path(key) + ": unknown scheme " + id, nearest(id, known));
+    }
+    return job::Quantization::none;
 }
 
-void read_quantize(io::Fields& job) {
+/// The part of a map that is the model's, and whether the others keep their hands off.
+job::Quantization read_quantize(io::Fields& job, const ModelProfile* profile) {
     const io::Node* node = job.node("quantize");
-    if (node == nullptr) return;
-    if (node->map() == nullptr) {
-        read_scheme(job, "quantize");
-        return;
-    }
+    if (node == nullptr) return job::Quantization::none;
+    if (node->map() == nullptr) return read_scheme(job, "quantize");
     io::Fields parts = job.map("quantize");
-    for (std::string_view part : {"transformer", "unet", "text_encoder", "vae"}) read_scheme(parts, part);
+    job::Quantization out = job::Quantization::none;
+    for (std::string_view part : {"transformer", "unet", "text_encoder", "vae"}) {
+        const job::Quantization said = read_scheme(parts, part);
+        if (said == job::Quantization::none) continue;
+        const bool denoiser = part == "transformer" || part == "unet";
+        const ModelKind due = denoiser                 ? ModelKind::denoiser
+                              : part == "text_encoder" ? ModelKind::text_encoder
+                                                       : ModelKind::vae;
+        if (profile == nullptr || profile->kind == due)
+            out = said;
+        else
+            parts.complain(part, Problem::conflict,
+                           parts.path(part) + ": this trainer has no such part beside " + profile->id);
+    }
     parts.finish();
+    return out;
+}
+
+/// What is trained over quantised weights: adapters of PEFT's plain class, lora.Linear.
+void refuse_quantized(io::Fields& job, const job::Training& training, job::Quantization quantization) {
+    const std::string id(job::to_text(quantization));
+    if (std::holds_alternative<job::FullFinetune>(training.method))
+        job.complain("quantize", Problem::unsupported, "training quantised weights in full is not modelled");
+    else if (id.starts_with("bnb_"))
+        job.complain("quantize", Problem::unsupported,
+                     "PEFT wraps linears of bitsandbytes in classes of its own, which are not modelled; " + id +
+                         " is for a call, without train");
 }
 
 /// The keys of a component's call. Elsewhere they have no meaning, and true is a mistake.
@@ -147,7 +172,11 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.dtype = fields.choice("dtype", dtypes, Dtype::bf16);
     note_stored(model, job.dtype, fields, model_key, notes);
     job.stored = std::move(model.stored);
-    read_quantize(fields);
+    job.quantization = read_quantize(fields, profile);
+    if (job.quantization == job::Quantization::quanto_qint4 && job.dtype == Dtype::bf16)
+        fields.complain(
+            "quantize", Problem::unsupported,
+            "quanto's qint4 packs bf16 weights by a kernel that torch has refused to take int32 in since 2.5");
 
     const job::Call::Operation operation = read_operation(fields, profile, job.component);
     const Switches switches = read_switches(fields, profile);
@@ -167,6 +196,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
         batch_size = train.integer("batch_size", batch_sizes, 1);
         train.finish();
     }
+    if (training && job.quantization != job::Quantization::none) refuse_quantized(fields, *training, job.quantization);
     Sizes sizes = read_sizes(document, fields, profile, trains, batch_size, complaints, notes);
     job.text_tokens = sizes.text_tokens;
     job.reference_images = std::move(sizes.reference_images);

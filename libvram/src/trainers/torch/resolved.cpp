@@ -63,7 +63,7 @@ Keys resolved_keys(const job::Job& job) {
         if (described.id == job.model && described.config.has("forward"))
             keys["forward"] = described.config.text("forward");
     keys["dtype"] = to_text(job.dtype);
-    keys["quantize"] = "none";
+    keys["quantize"] = job::to_text(job.quantization);
     if (const auto* training = std::get_if<job::Training>(&job.work)) tell(keys, *training);
     if (const auto* call = std::get_if<job::Call>(&job.work)) tell(keys, *call, job.component);
     if (job.text_tokens > 0) keys["data.text_tokens"] = text(job.text_tokens);

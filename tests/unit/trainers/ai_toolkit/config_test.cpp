@@ -54,7 +54,7 @@ TEST_CASE("ai-toolkit: what a file does not say is what the trainer takes") {
     CHECK(config.train.gradient_checkpointing);
     CHECK(config.train.batch_size == 1);
     CHECK(std::holds_alternative<job::AdamW>(config.train.optimizer));
-    CHECK_FALSE(config.model.quantize);
+    CHECK(config.model.quantize == job::Quantization::none);
     CHECK_FALSE(config.train.skip_first_sample);
     CHECK(config.datasets.size() == 1);
     CHECK(config.datasets[0].resolution == 512);
@@ -86,10 +86,27 @@ TEST_CASE("ai-toolkit: a value is read as Python reads it") {
              Case{"a number is a flag", with("skip_first_sample: 1"), [](C x) { return x.train.skip_first_sample; }},
              Case{"quantize_te follows quantize",
                   head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true}\n",
-                  [](C x) { return x.model.quantize_te; }},
+                  [](C x) { return x.model.quantize_te == job::Quantization::quanto_qfloat8; }},
              Case{"but for what it says itself",
                   head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, quantize_te: false}\n",
-                  [](C x) { return x.model.quantize && !x.model.quantize_te; }},
+                  [](C x) {
+                      return x.model.quantize == job::Quantization::quanto_qfloat8 &&
+                             x.model.quantize_te == job::Quantization::none;
+                  }},
+             Case{"FLUX's text encoder is quantised as qtype says",
+                  head + datasets +
+                      "      model: {name_or_path: a, arch: flux, quantize: true, qtype: uint3, qtype_te: float8}\n",
+                  [](C x) {
+                      return x.model.quantize == job::Quantization::toolkit_uint3 &&
+                             x.model.quantize_te == job::Quantization::toolkit_uint3;
+                  }},
+             Case{"Z-Image's as qtype_te says",
+                  head + datasets +
+                      "      model: {name_or_path: a, arch: zimage, quantize: true, qtype: uint3, qtype_te: float8}\n",
+                  [](C x) {
+                      return x.model.quantize == job::Quantization::toolkit_uint3 &&
+                             x.model.quantize_te == job::Quantization::torchao_float8;
+                  }},
              Case{"rank wins over linear", head + "      network: {rank: 8, linear: 16}\n" + datasets + model,
                   [](C x) { return x.network.rank == 8; }},
              Case{"a null rank is none", head + "      network: {rank: null, linear: 16}\n" + datasets + model,
@@ -208,9 +225,15 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
                   "config.process[0].train.optimizer", 8},
              Case{"an option of the optimizer", with("optimizer_params: {min_8bit_size: 0}"), Problem::unsupported,
                   "config.process[0].train.optimizer_params.min_8bit_size", 8},
-             Case{"a way to quantise",
-                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: uint4}\n",
+             Case{"a way to quantise that is not played",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: orbit3}\n",
                   Problem::unsupported, "config.process[0].model.qtype", 7},
+             Case{"one that raises while it loads",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: qint4}\n",
+                  Problem::unsupported, "config.process[0].model.qtype", 7},
+             Case{"one of nobody",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: uint9}\n",
+                  Problem::bad_value, "config.process[0].model.qtype", 7},
              Case{"a recovery adapter",
                   head + datasets + "      model: {name_or_path: a, arch: flux, quantize: true, qtype: 'uint3|x'}\n",
                   Problem::unsupported, "config.process[0].model.qtype", 7},

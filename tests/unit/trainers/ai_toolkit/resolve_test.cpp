@@ -151,7 +151,7 @@ TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
              Case{{{"train.batch_sise", "2"}}, Problem::unknown_key, "train.batch_sise", "batch_size"},
              Case{{{"data.buckets", "[[1000, 1024]]"}}, Problem::out_of_range, "data.buckets", "1008"},
              Case{{{"data.buckets", "[[1024, 1024, 5]]"}}, Problem::unsupported, "data.buckets", ""},
-             Case{{{"quantize", "quanto_qint8"}}, Problem::bad_value, "quantize", "quanto_qfloat8"},
+             Case{{{"quantize", "quanto_qint88"}}, Problem::bad_value, "quantize", "quanto_qint8"},
              Case{{{"model", "flux1_def"}}, Problem::unknown_model, "model", "flux1_dev"},
              Case{{{"model", "kolors"}}, Problem::unsupported, "model", ""},
              Case{{{"model", "chroma1"}}, Problem::unsupported, "model", ""},

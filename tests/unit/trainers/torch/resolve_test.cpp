@@ -233,7 +233,7 @@ TEST_CASE("what has no meaning for a model is not passed over") {
 
 TEST_CASE("every scheme and adapter that is known and not modelled says so") {
     for (const char* rest :
-         {"quantize: bnb_nf4", "quantize: gguf_q4_k_m", "quantize: {transformer: torchao_float8}",
+         {"quantize: kohya_fp8", "quantize: gguf_q4_k_m", "quantize: {transformer: svdq_int4}",
           "train: {method: dora, rank: 4}", "train: {method: lora, rank: 4, conv_rank: 4}",
           "train: {method: full, optimizer: muon}", "sample: {steps: 4}", "environment: {torch: 3.0}"}) {
         CAPTURE(rest);

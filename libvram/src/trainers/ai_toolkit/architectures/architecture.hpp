@@ -26,7 +26,7 @@ struct ModuleTree {
     std::string_view prefix = "transformer";  // of every name
     char dot = '$';                           // what stands for a dot in lora_name: "$$" in PEFT's format, else "_"
     /// get_transformer_block_names, or what lora_special.py knows of the class: transformer_only asks for one of them
-    /// in a name. Empty: it asks for nothing.
+    /// in a name, and quantize_model sends these lists' entries through the GPU one by one. Empty: nothing is asked.
     std::span<const std::string_view> block_names{};
     /// Where a UNet has modules of a class: names that hold `part`. Empty: the model is one root.
     struct Root {
@@ -64,6 +64,7 @@ struct Architecture {
     /// Families of the denoiser and the VAE where the trainer brings classes of its own; they read the profiles'
     /// configs.
     std::string_view own_denoiser{}, own_vae{};
+    bool text_encoder_by_qtype = false;  // its text encoder is quantised as `qtype` says, and `qtype_te` is not asked
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};
     std::span<const std::string_view> options{};  // of model.model_kwargs those that it looks at

@@ -144,6 +144,7 @@ const Architecture architecture{
     .text_tokens = clip_tokens + t5_tokens,
     .bucket_step = 32,
     .divisible_by = 16,
+    .text_encoder_by_qtype = true,
     .text_encoder_by_quantize = true,
     .any_scheduler = true,
     .modules = {.block_names = block_names},

@@ -31,14 +31,7 @@ void Wan21::arrive(Part& part, Loading& loading) {
     flush();
     if (!quantizes) return;
     begin_quantizing(loading);
-    if (low_vram) {
-        part.quantize_model();
-    } else {
-        // It stands on the GPU, and its blocks leave one by one as they are quantised.
-        part.quantize();
-        part.loaded();
-        part.to_cpu();
-    }
+    part.quantize_model();
     flush();
 }
 

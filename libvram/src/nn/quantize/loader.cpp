@@ -1,0 +1,104 @@
+#include "nn/quantize/loader.hpp"
+
+#include <charconv>
+#include <map>
+#include <set>
+
+namespace vram::nn::quantize {
+namespace {
+
+using shadow::Op;
+using shadow::Parameter;
+
+/// Op outputs of this scope are the model's weights.
+class WeightScope {
+  public:
+    explicit WeightScope(Weights& weights) : scope_(weights.run(), weights.component(), shadow::Category::weights) {}
+
+  private:
+    shadow::ComponentScope scope_;
+};
+
+}  // namespace
+
+// Parameters [first, last) of the base; in front of what stands at a quantised layer's place, its weight in full.
+void Loader::load(std::size_t first, std::size_t last) {
+    const WeightScope scope(weights_);
+    std::deque<Parameter>& all = weights_.all_base();
+    std::set<const Parameter*> stored;
+    for (const QuantizedLayer& layer : weights_.quantized) stored.insert(layer.stored.begin(), layer.stored.end());
+    auto layer = weights_.quantized.begin();
+    while (layer != weights_.quantized.end() && layer->place < first) ++layer;
+    for (std::size_t i = first; i < last; ++i) {
+        if (layer != weights_.quantized.end() && layer->place == i) {
+            layer->full = weights_.run().empty(layer->weight, layer->dtype(), Op::parameter);
+            ++layer;
+        }
+        if (!stored.contains(&all[i])) weights_.to_gpu(all[i]);
+    }
+}
+
+void Loader::load() {
+    load(0, weights_.all_base().size());
+    on_gpu_ = true;
+}
+
+void Loader::convert(const std::vector<QuantizedLayer*>& layers) {
+    const WeightScope scope(weights_);
+    const shadow::NoGrad no_grad(weights_.run());
+    for (QuantizedLayer* layer : layers)
+        if (layer->quantizer->prepare != nullptr) layer->quantizer->prepare(weights_, *layer);
+    for (QuantizedLayer* layer : layers) layer->quantizer->convert(weights_, *layer);
+}
+
+void Loader::quantize() {
+    std::vector<QuantizedLayer*> layers;
+    for (QuantizedLayer& layer : weights_.quantized) layers.push_back(&layer);
+    convert(layers);
+}
+
+void Loader::quantize_model(const std::vector<std::string>& block_lists) {
+    struct Block {
+        std::size_t first = 0, last = 0;
+        std::vector<QuantizedLayer*> layers;
+    };
+    // A block's parameters lie side by side: modules are built in the order of their names in the tree.
+    std::vector<std::map<std::int64_t, Block>> lists(block_lists.size());
+    const auto block_of = [&](const std::string& name) -> Block* {
+        for (std::size_t i = 0; i < block_lists.size(); ++i) {
+            const std::string& list = block_lists[i];
+            if (name.size() <= list.size() + 1 || name.compare(0, list.size(), list) != 0 || name[list.size()] != '.')
+                continue;
+            std::int64_t index = 0;
+            if (std::from_chars(name.data() + list.size() + 1, name.data() + name.size(), index).ec == std::errc())
+                return &lists[i][index];
+        }
+        return nullptr;
+    };
+    for (std::size_t i = 0; i < weights_.names.size(); ++i) {
+        Block* block = block_of(weights_.names[i]);
+        if (block == nullptr) continue;
+        if (block->last == 0) block->first = i;
+        block->last = i + 1;
+    }
+    std::vector<QuantizedLayer*> others;
+    for (QuantizedLayer& layer : weights_.quantized) {
+        Block* block = block_of(layer.name);
+        (block != nullptr ? block->layers : others).push_back(&layer);
+    }
+    for (const std::map<std::int64_t, Block>& list : lists)
+        for (const auto& [index, block] : list) {
+            if (!on_gpu_) load(block.first, block.last);
+            convert(block.layers);
+            for (std::size_t i = block.first; i < block.last; ++i) weights_.to_cpu(weights_.all_base()[i]);
+        }
+    if (on_gpu_) convert(others);  // else they stand on the CPU, where nothing of it is seen
+}
+
+void Loader::constants() {
+    const WeightScope scope(weights_);
+    for (const QuantizedLayer& layer : weights_.quantized)
+        if (layer.quantizer->constants != nullptr) layer.quantizer->constants(layer);
+}
+
+}  // namespace vram::nn::quantize
