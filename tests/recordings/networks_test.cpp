@@ -11,6 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "nn/adapter/toolkit.hpp"
+#include "nn/quantize/formats.hpp"
+#include "nn/quantize/loader.hpp"
 #include "nn/quantize/quanto.hpp"
 #include "recordings/stages.hpp"
 #include "shadow/checkpoint.hpp"
@@ -71,10 +74,37 @@ void play(const json& row) {
     rules.adapter_dtype = Dtype::f32;
     if (said.contains("quantize")) rules.quantizer = &nn::quantize::quanto_qfloat8;
     rules.adapts = trainers::ai_toolkit::adapts(lora_of(said["network"]), {});
+    std::unique_ptr<nn::Weights> recovery;
+    if (said.contains("recovery")) {
+        nn::Rules own;
+        own.dtype = own.adapter_dtype = dtype;
+        own.adapts = [rank = said["recovery"]["rank"].get<std::int64_t>()](const nn::LayerFacts&) {
+            return nn::Adaptation{.style = &nn::adapter::toolkit, .rank = rank};
+        };
+        recovery = std::make_unique<nn::Weights>(run, "recovery", own);
+        rules.recovery = recovery.get();
+        rules.quantizer = nn::quantize::format_named("toolkit_" + said["recovery"]["qtype"].get<std::string>());
+    }
     nn::Weights weights(run, "transformer", rules);
     const std::unique_ptr<nn::Layer> layer = layer_of(nn::Builder(weights), said["layer"]);
-    weights.base_to_gpu();
+    nn::quantize::Loader loader(weights);
+    if (recovery)
+        loader.load();
+    else
+        weights.base_to_gpu();
     tests::Stages stages(run.trace, row["result"]["stages"]);
+    Tensor torch_multiplier;
+    if (recovery) {
+        recovery->adapter_to_gpu();
+        recovery->multipliers = 1;
+        torch_multiplier = run.empty({1}, dtype, shadow::Op::to_copy);
+        torch_multiplier = run.empty({1}, dtype, shadow::Op::clone);
+        CHECK(loader.quantize_each());
+        stages.check("recovery");
+        // The second network looks at each layer's weight.
+        static_cast<void>(layer->full_weight());
+        stages.check("network");
+    }
     weights.adapter_to_gpu();
     stages.check("force_to");
     CHECK(weights.adapter_parameters() == row["result"]["parameters"].get<std::int64_t>());
@@ -123,7 +153,7 @@ void play(const json& row) {
     stages.check(grad ? "between" : "gradient");
     {
         const shadow::NoGrad no_grad(run);
-        if (!said.contains("quantize")) {
+        if (!said.contains("quantize") && !recovery) {
             for (const nn::Adapter& adapter : weights.adapters)
                 if (adapter.how.style->merge != nullptr) adapter.how.style->merge(weights, adapter, false);
             stages.check("merge_in");
@@ -143,5 +173,5 @@ TEST_CASE("recorded networks are met event by event") {
         CAPTURE(id);
         play(row);
     }
-    CHECK(played >= 115);
+    CHECK(played >= 120);
 }

@@ -3,6 +3,7 @@
 A case is one layer, what the network makes of it, and how it is called:
 
     {"id": ..., "layer": {"kind": "linear" | "conv" | "norm" | "group_norm" | "embedding", ...}, "quantize": "qfloat8"?,
+     "recovery": {"qtype", "rank"}?,
      "network": keys of the config's `network`, "input": [shape], "call": "train" | "checkpoint" | "no_grad"}
 
 The layer is a child of a root module whose class the network is told to wrap; the network is the real
@@ -88,6 +89,11 @@ def cases() -> list:
     # While rendering there is one multiplier, and guidance may batch two pictures.
     out.append({"id": "lora-guidance-no_grad", "layer": LINEAR, "network": lora, "input": [2, 48, 96], "call": "no_grad",
                 "multiplier": 1.5})
+    # Over an accuracy recovery adapter of rank 16, and the layer in 3 bits.
+    recovery = {"qtype": "uint3", "rank": 16}
+    add("lora-recovered", SQUARE, lora, every, recovery=recovery)
+    for row in out[-3:-1]:
+        out.append(row | {"id": row["id"] + "-one", "input": [1, *row["input"][1:]]})
     return out
 
 
@@ -142,6 +148,44 @@ def layer_of(said: dict, dtype):
     else:
         made = torch.nn.Embedding(said["count"], said["size"])
     return made.to(dtype)
+
+
+def recover(root, said: dict, dtype) -> None:
+    """quantize_model with an accuracy recovery adapter of the root's layer."""
+    import torch
+    import toolkit.util.quantize as module
+    from toolkit.config_modules import ModelConfig  # noqa: F401
+
+    # It asks `type(x) is torch.Tensor`, which a fake tensor is meant to be.
+    ostris = importlib.import_module("toolkit.util.ostris_quant")
+    fake = torch._subclasses.fake_tensor.FakeTensor
+    ostris.type = lambda value, *more: torch.Tensor if not more and type(value) is fake else type(value, *more)
+
+    class BaseModel:
+        accuracy_recovery_adapter = None
+        arch = "made up"
+        device_torch = "cuda:0"
+        torch_dtype = dtype
+        is_transformer = True
+        use_old_lokr_format = False
+        target_lora_modules = ["Root"]
+        model_config = types.SimpleNamespace(accuracy_recovery_adapter=__file__, qtype=said["qtype"], low_vram=False)
+
+        def get_transformer_block_names(self):
+            return ["layer"]
+
+        def get_quantization_exclude_modules(self):
+            return None
+
+        def convert_lora_weights_before_load(self, state_dict):
+            return state_dict
+
+    rank, layer = said["rank"], root.layer
+    module.load_file = lambda path: {
+        "transformer.layer.lora_A.weight": torch.empty(rank, layer.in_features, dtype=torch.bfloat16),
+        "transformer.layer.lora_B.weight": torch.empty(layer.out_features, rank, dtype=torch.bfloat16)}
+    root.base_model = BaseModel()
+    module.quantize_model(root.base_model, root)
 
 
 def network_of(root, said: dict):

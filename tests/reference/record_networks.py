@@ -81,8 +81,13 @@ def record(case: dict) -> tuple:
         root.to("cuda:0")
         if "quantize" in case:
             _quantize(root, case["quantize"])
+        if "recovery" in case:
+            recorder.mark("recovery")
+            networks.recover(root, case["recovery"], dtype)
         root.requires_grad_(False)
         root.eval()
+        if "recovery" in case:
+            recorder.mark("network")
         network = networks.network_of(root, case["network"])
         recorder.mark("force_to")
         network.force_to("cuda:0", dtype=torch.float32)
@@ -118,7 +123,7 @@ def record(case: dict) -> tuple:
             parameter.grad = None
         x = None
         network.eval()
-        if "quantize" not in case:  # can_merge_in
+        if "quantize" not in case and "recovery" not in case:  # can_merge_in
             recorder.mark("merge_in")
             network.merge_in(1.0)
         recorder.mark("save")

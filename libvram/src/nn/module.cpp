@@ -27,6 +27,7 @@ Tensor Layer::full_weight() const {
 Tensor Linear::base(Tensor x) const {
     if (recovered) return (*recovered)(std::move(x));
     if (manager != nullptr) return manager->linear(*this, std::move(x));
+    if (multiplies_weight) return with(std::move(x), full_weight(), value_of(bias));
     if (quantized != nullptr) return quantized->quantizer->forward(*quantized, std::move(x));
     return Layer::base(std::move(x));
 }
@@ -219,6 +220,7 @@ void Builder::recover(Linear& linear, const std::string& full) const {
     if (how.style == nullptr) return;
     Linear own = linear;
     own.weights = recovery;
+    own.multiplies_weight = own.quantized != nullptr && own.quantized->quantizer->weight_is_property;
     own.adapter = &put_beside(*recovery, own, how, facts.sizes);
     linear.recovered = std::make_shared<const Linear>(std::move(own));
 }

@@ -44,7 +44,8 @@ class Layer {
     Parameter* bias = nullptr;
     const Adapter* adapter = nullptr;
     const QuantizedLayer* quantized = nullptr;
-    MemoryManager* manager = nullptr;  // brings the layer, which lives on the CPU, for each call; null: it is on the GPU
+    MemoryManager* manager =
+        nullptr;  // brings the layer, which lives on the CPU, for each call; null: it is on the GPU
 };
 
 /// nn.Linear as the job made it: plain, quantised, with an adapter.
@@ -56,6 +57,7 @@ class Linear final : public Layer {
     std::int64_t in = 0, out = 0;
     // weight: [out, in]; null where a quantiser stores it as something else. bias: [out] or null
     std::shared_ptr<const Linear> recovered;  // the layer with its accuracy recovery adapter; null: it has none
+    bool multiplies_weight = false;           // nn.Linear's own forward, whatever class the layer is of
 };
 
 /// nn.LayerNorm over the last dimension, with or without weight and bias.

@@ -41,6 +41,9 @@ struct Quantizer {
     /// Of a library whose tensors ai-toolkit's memory manager dequantises as it brings them; else it brings what is
     /// stored, and the format's own forward runs.
     bool dequantized_when_brought = false;
+    /// Of a class whose `weight` dequantises. An accuracy recovery adapter took nn.Linear's own forward before the
+    /// layer was of that class, so that this weight is what it multiplies by.
+    bool weight_is_property = false;
     /// What its library keeps on the GPU for the process, where a call would make it. Null: nothing.
     void (*constants)(const QuantizedLayer& layer) = nullptr;
     /// What comes before, over all layers: quanto makes each module anew and only then freezes. Null: nothing.
@@ -111,7 +114,7 @@ struct Rules {
     std::function<bool(std::string_view)> trains;  // or those of these qualified names
     const Quantizer* quantizer = nullptr;
     std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
-    MemoryManager* manager = nullptr;  // which layers live on the CPU: nn/memory_manager.hpp
+    MemoryManager* manager = nullptr;                 // which layers live on the CPU: nn/memory_manager.hpp
     Weights* recovery = nullptr;  // an accuracy recovery adapter: around the layers themselves, below the trained one
     std::function<Adaptation(const LayerFacts&)> adapts;  // null: no layer
     Dtype adapter_dtype = Dtype::bf16;

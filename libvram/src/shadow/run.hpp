@@ -138,7 +138,8 @@ class Run {
     AttentionCalls attention_calls;
     std::uint16_t activation_tag = 0;  // what op outputs are tagged with
     bool in_backward = false;
-    std::int32_t module_modes = 0;  // what modules do in another way from now on: calls are alike only within one of these
+    std::int32_t module_modes =
+        0;  // what modules do in another way from now on: calls are alike only within one of these
     bool accumulates_with_hooks =
         false;  // some parameter has a post_accumulate_grad: what backward does changes by step
 
@@ -152,7 +153,8 @@ class Run {
     std::vector<Hook> hooks;
     std::map<std::vector<std::int64_t>, std::int32_t> specs;  // of blocks, see spec_id
     std::map<Convolution, Bytes> convolutions;                // their index in the trace
-    std::map<std::string, Tensor> constants;  // what a Python module keeps on the GPU for the process, by a name of ours
+    std::map<std::string, Tensor>
+        constants;  // what a Python module keeps on the GPU for the process, by a name of ours
 
     [[nodiscard]] Memo* memo() noexcept { return memo_.get(); }
     /// The first GEMM of a thread opens its cuBLAS workspace, which then stays.

@@ -103,7 +103,7 @@ struct Training {
     std::int64_t switch_boundary_every = 1;  // batches that a model of several stages trains one before the next
     Objective objective;
     Validation validation;
-    std::vector<Batch> batches;  // what the dataset yields; never empty. The heaviest comes wherever it comes
+    std::vector<Batch> batches;     // what the dataset yields; never empty. The heaviest comes wherever it comes
     std::string noise_scheduler{};  // as the trainer calls it, where it has more than one
     bool operator==(const Training&) const = default;
 };
@@ -142,6 +142,15 @@ struct Sampling {
     bool operator==(const Sampling&) const = default;
 };
 
+/// A LoRA beside every quantised layer of the denoiser, which never trains and always runs: ai-toolkit's accuracy
+/// recovery adapters.
+struct Recovery {
+    std::string file;  // as the job says it; empty: none
+    std::int64_t rank = 0;
+    std::vector<std::string> only{};  // a layer is one of them if its name holds a part; empty: the blocks' linears
+    bool operator==(const Recovery&) const = default;
+};
+
 /// Where the parts of a pipeline are during a trainer's run, beside the denoiser.
 struct Pipeline {
     std::string architecture;  // the trainer's own name for it, where models of one shape run in several ways
@@ -154,6 +163,7 @@ struct Pipeline {
     bool cache_text = false;     // encoded before training; the text encoders are freed
     bool unload_text = false;    // the text encoders are parked on the CPU while training
     bool low_vram = false;
+    Recovery recovery{};
     /// What an architecture has of its own, as it is spelled: ai-toolkit's model.model_kwargs.
     std::map<std::string, std::string> options{};
     bool operator==(const Pipeline&) const = default;
@@ -197,7 +207,7 @@ struct Job {
     /// Models that the catalogue does not have so: read from folders and files (the id is the path), or with a
     /// trainer's own forward.
     std::vector<profile::ModelProfile> described;
-    std::vector<StoredWeights> stored;             // of `model`, the most bytes first; empty where no file was read
+    std::vector<StoredWeights> stored;  // of `model`, the most bytes first; empty where no file was read
     std::int64_t text_tokens = 0;
     std::vector<PictureSize> reference_images;
     Pipeline pipeline;

@@ -57,6 +57,12 @@ void Loader::quantize() {
     convert(layers);
 }
 
+bool Loader::quantize_each() {
+    if (!on_gpu_) return false;
+    for (QuantizedLayer& layer : weights_.quantized) convert({&layer});
+    return true;
+}
+
 void Loader::quantize_model(const std::vector<std::string>& block_lists) {
     struct Block {
         std::size_t first = 0, last = 0;

@@ -20,6 +20,8 @@ class Loader {
     /// there, and goes to the CPU; what is in none of them is quantised where it stands. Source:
     /// toolkit/util/quantize.py.
     void quantize_model(const std::vector<std::string>& block_lists);
+    /// Each layer quantised and frozen before the next, where it stands. Whether that is the GPU.
+    bool quantize_each();
     /// What the first call would leave on the GPU for the process; so that no block's call does.
     void constants();
 

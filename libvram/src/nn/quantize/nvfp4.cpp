@@ -89,7 +89,11 @@ void convert(Weights& weights, QuantizedLayer& layer) {
     weights.to_gpu(*layer.stored[pts]);
 }
 
-Tensor dequantized(const QuantizedLayer& layer) { return made(layer, layer.weight, layer.dtype()); }
+// OstrisLinear.weight: by way of fp32.
+Tensor dequantize_weight(const QuantizedLayer& layer) {
+    const Tensor weight = made(layer, layer.weight, Dtype::f32);
+    return weight.dtype() == layer.dtype() ? weight : made_like(weight, layer.dtype());
+}
 
 Tensor forward(const QuantizedLayer& layer, Tensor x) {
     Tensor weight = made(layer, layer.weight, x.dtype());
@@ -103,7 +107,8 @@ constexpr Quantizer nvfp4() {
     out.takes = takes;
     out.build_buffers = build;
     out.forward = forward;
-    out.dequantize = dequantized;
+    out.dequantize = dequantize_weight;
+    out.weight_is_property = true;
     out.convert = convert;
     return out;
 }

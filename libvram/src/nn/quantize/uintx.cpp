@@ -117,6 +117,13 @@ Tensor dequantized(const QuantizedLayer& layer) {
     return dq;
 }
 
+// OstrisLinear.weight: by way of fp32.
+Tensor dequantize_weight(const QuantizedLayer& layer) {
+    Tensor weight = dequantized(layer);
+    weight = made_like(weight, Dtype::f32);
+    return weight.dtype() == layer.dtype() ? weight : made_like(weight, layer.dtype());
+}
+
 Tensor forward(const QuantizedLayer& layer, Tensor x) {
     Tensor weight = dequantized(layer);
     if (weight.dtype() != x.dtype()) weight = made_like(weight, x.dtype());
@@ -130,7 +137,8 @@ constexpr Quantizer uintx(std::string_view id, std::int64_t bits) {
     out.takes = takes;
     out.build_buffers = build;
     out.forward = forward;
-    out.dequantize = dequantized;
+    out.dequantize = dequantize_weight;
+    out.weight_is_property = true;
     out.convert = convert;
     return out;
 }

@@ -56,9 +56,11 @@ struct TrainConfig {
 
 struct ModelConfig {
     std::string name_or_path;
-    std::string arch;                            // without what follows a colon, as written or as the older flags say
+    std::string arch;  // without what follows a colon, as written or as the older flags say
     job::Quantization quantize = job::Quantization::none;     // qtype, if `quantize` asks for it
     job::Quantization quantize_te = job::Quantization::none;  // the text encoder's, as the architecture chooses it
+    bool quantize_said = false;             // true even where nothing is quantised: the adapter is never merged
+    std::string accuracy_recovery_adapter;  // a file, or owner/repository/file; empty: none
     bool low_vram = false;
     job::NameParts names;                        // of a full fine-tune: only_if_contains, ignore_if_contains
     std::map<std::string, std::string> options;  // of model_kwargs those that the architecture looks at, as spelled

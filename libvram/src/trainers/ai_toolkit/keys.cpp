@@ -255,7 +255,7 @@ constexpr Key model[] = {
     {"auto_memory", unsupported, "it keeps layers in host memory"},
     {"layer_offloading", unsupported, "it keeps layers in host memory"},
     {"quantize_kwargs", unsupported, "it leaves layers as they are"},
-    {"accuracy_recovery_adapter", unsupported, "it adds an adapter to every quantised layer"},
+    {"accuracy_recovery_adapter", memory},
     {"compile", unsupported, "a compiled model allocates in its own way"},
     {"dtype"},
     {"is_v_pred", unsupported, "the trainer takes the velocity of the pixels, not of the latents, and fails"},

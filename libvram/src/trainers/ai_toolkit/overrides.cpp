@@ -136,9 +136,11 @@ class Reader {
         if (node->map() == nullptr) {
             config_.model.quantize = config_.model.quantize_te =
                 job.choice("quantize", schemes).value_or(config_.model.quantize);
+            config_.model.accuracy_recovery_adapter.clear();
             return;
         }
         io::Fields parts = job.map("quantize");
+        if (parts.has("transformer")) config_.model.accuracy_recovery_adapter.clear();
         config_.model.quantize = parts.choice("transformer", schemes).value_or(config_.model.quantize);
         config_.model.quantize_te = parts.choice("text_encoder", schemes).value_or(config_.model.quantize_te);
         parts.finish();

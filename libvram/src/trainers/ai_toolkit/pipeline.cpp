@@ -159,8 +159,24 @@ Tensors on_device(Run& run, const std::vector<models::Value>& values) {
     return out;
 }
 
-Part::Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile)
-    : weights(run, component, std::move(rules)),
+namespace {
+nn::Rules with(nn::Rules rules, nn::Weights* recovery) {
+    rules.recovery = recovery;
+    if (recovery == nullptr) return rules;
+    // Other layers go to uint8, which quantises nothing.
+    rules.quantizes = [adapts = recovery->rules().adapts](std::string_view name) {
+        return adapts({.name = name}).style != nullptr;
+    };
+    return rules;
+}
+}  // namespace
+
+Part::Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile,
+           std::optional<nn::Rules> recovery_rules)
+    : recovery(recovery_rules
+                   ? std::make_unique<nn::Weights>(run, "accuracy_recovery_adapter", *std::move(recovery_rules))
+                   : nullptr),
+      weights(run, component, with(std::move(rules), recovery.get())),
       model(models::build(weights, profile)),
       component_(std::move(component)),
       loader_(weights) {}
@@ -191,6 +207,27 @@ void Part::to_cpu() {
 
 void Part::quantize() { loader_.quantize(); }
 
+void Part::attach_recovery(bool first) {
+    if (recovery == nullptr || recovery->multipliers != 0) return;
+    Run& run = weights.run();
+    recovery->adapter_to_gpu();
+    recovery->multipliers = 1;
+    if (!first) return;
+    const shadow::ComponentScope scope(run, recovery->component(), shadow::Category::adapter);
+    const Dtype dtype = recovery->rules().adapter_dtype;
+    const Tensor tensor_multiplier = run.empty({1}, dtype, Op::to_device);
+    torch_multiplier_ = run.empty({1}, dtype, Op::clone);
+}
+
+void Part::quantize_model() {
+    if (recovery == nullptr) {
+        loader_.quantize_model(block_lists);
+        return;
+    }
+    attach_recovery();
+    if (loader_.quantize_each()) loaded();
+}
+
 Loading::Loading(Run& run, run::Facts& facts) : run_(run), facts_(facts) { begin("load"); }
 
 void Loading::quantizes() {
@@ -210,7 +247,10 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
       encode_control_in_text_embeddings(architecture.encode_control_in_text_embeddings),
       use_raw_control_images(architecture.use_raw_control_images),
       transformer(run, std::string(architecture.denoiser), transformer_rules(architecture, job),
-                  built_by(profile_of(job, catalogue, job.model), architecture.own_denoiser)) {
+                  built_by(profile_of(job, catalogue, job.model), architecture.own_denoiser),
+                  recovery_rules(architecture, job,
+                                 architecture.recovery_prefix.empty() ? architecture.modules.prefix
+                                                                      : architecture.recovery_prefix)) {
     const job::Pipeline& parts = job.pipeline;
     transformer.block_lists.assign(architecture.modules.block_names.begin(), architecture.modules.block_names.end());
     if (!parts.vae.empty())
@@ -254,6 +294,22 @@ void Pipeline::load_on_host(Loading& loading) {
     flush();
     transformer.to_gpu();  // BaseSDTrainProcess.run
     flush();
+}
+
+std::optional<nn::Rules> Pipeline::recovery_rules(const Architecture& architecture, const job::Job& job,
+                                                  std::string_view prefix) {
+    const job::Recovery& recovery = job.pipeline.recovery;
+    if (recovery.file.empty()) return std::nullopt;
+    job::Lora lora;
+    lora.targets = {recovery.only.empty() ? "blocks" : "all"};
+    lora.rank = recovery.rank;
+    lora.names.only = recovery.only;
+    ModuleTree modules = architecture.modules;
+    modules.prefix = prefix;
+    nn::Rules rules;
+    rules.dtype = rules.adapter_dtype = job.dtype;
+    rules.adapts = adapts(lora, modules);
+    return rules;
 }
 
 nn::Rules Pipeline::transformer_rules(const Architecture& architecture, const job::Job& job) {

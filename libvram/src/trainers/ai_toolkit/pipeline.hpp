@@ -73,7 +73,9 @@ class HostEmbeds {
 /// they are.
 class Part {
   public:
-    Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile);
+    /// `recovery`: those of its accuracy recovery adapter, if it has one.
+    Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile,
+         std::optional<nn::Rules> recovery = std::nullopt);
 
     [[nodiscard]] Tensors forward(const Tensors& args, const models::Request& request);
     /// Whether forward has an argument of this name.
@@ -91,9 +93,14 @@ class Part {
         loader_.constants();
         on_gpu_ = true;
     }
-    /// quantize_model (toolkit/util/quantize.py): the blocks pass through the GPU one at a time; all stays on the host.
-    void quantize_model() { loader_.quantize_model(block_lists); }
+    /// quantize_model (toolkit/util/quantize.py): the blocks pass through the GPU one at a time, and end on the host;
+    /// what is in no block is quantised where it stands. With an accuracy recovery adapter this goes to the GPU, and
+    /// each layer that it adapts is quantised where it stands.
+    void quantize_model();
+    /// The network of an accuracy recovery adapter goes to the GPU. `first`: of the parts that share one.
+    void attach_recovery(bool first = true);
 
+    std::unique_ptr<nn::Weights> recovery;  // null: none
     nn::Weights weights;
     std::unique_ptr<models::Model> model;
     std::vector<std::string> block_lists;  // get_transformer_block_names
@@ -101,6 +108,7 @@ class Part {
   private:
     std::string component_;
     nn::quantize::Loader loader_;
+    Tensor torch_multiplier_;  // of the accuracy recovery adapter
     bool on_gpu_ = false;
 };
 
@@ -209,6 +217,9 @@ class Pipeline {
     /// load_model of classes that load on the host: the transformer is quantised through the GPU, the one text encoder
     /// on it; then unet.to(device), whatever low_vram says. The VAE stays on the host.
     void load_on_host(Loading& loading);
+    /// Of the denoiser's accuracy recovery adapter. `prefix`: of every name.
+    [[nodiscard]] static std::optional<nn::Rules> recovery_rules(const Architecture& architecture, const job::Job& job,
+                                                                 std::string_view prefix);
     /// What the network and the quantiser do to a denoiser.
     [[nodiscard]] static nn::Rules transformer_rules(const Architecture& architecture, const job::Job& job);
     /// Of a batch of this size, in the model's dtype.

@@ -49,6 +49,7 @@ class Process {
         for (const Part* part : pipeline_.trained()) {
             const nn::Weights& weights = part->weights;
             facts_.weights += weights.base_bytes();
+            if (part->recovery != nullptr) facts_.weights += part->recovery->adapter_bytes();
             facts_.adapter += weights.adapter_bytes();
             facts_.counts.parameters += weights.base_parameters();
             facts_.counts.adapted_modules += weights.adapted_modules;

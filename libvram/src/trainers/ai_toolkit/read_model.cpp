@@ -63,16 +63,17 @@ struct Qtypes {
     }
 };
 
-job::Quantization read_qtype(Section& model, std::string_view key) {
+/// Behind "|" stands an accuracy recovery adapter, for `recovery` to keep.
+job::Quantization read_qtype(Section& model, std::string_view key, std::string* recovery = nullptr) {
     const Qtypes qtypes;
     const Node* node = model.value(key);
-    const std::string type = node != nullptr ? model.fields.text(key, "qfloat8") : "qfloat8";
+    std::string type = node != nullptr ? model.fields.text(key, "qfloat8") : "qfloat8";
+    if (const std::size_t bar = type.find('|'); bar != std::string::npos && recovery != nullptr) {
+        *recovery = type.substr(bar + 1);
+        type.resize(bar);
+    }
     if (model.is_null(key)) {
         model.refuse(key, "quantize needs one");
-        return job::Quantization::none;
-    }
-    if (type.find('|') != std::string::npos) {
-        model.refuse(key, "an accuracy recovery adapter adds matrices whose rank stands in its file");
         return job::Quantization::none;
     }
     if (type == "qint4") {
@@ -89,20 +90,40 @@ job::Quantization read_qtype(Section& model, std::string_view key) {
     return job::Quantization::none;
 }
 
+void check_recovery(Section& model, const Architecture* architecture, ModelConfig& out) {
+    if (out.accuracy_recovery_adapter.empty() || architecture == nullptr) return;
+    if (!architecture->quantizes_blocks) {
+        model.fields.complain(
+            "qtype", Problem::unsupported,
+            "the trainer passes over the accuracy recovery adapter of " + std::string(architecture->title), {},
+            Severity::note);
+        out.accuracy_recovery_adapter.clear();
+    } else if (!job::to_text(out.quantize).starts_with("toolkit_uint")) {
+        // Of quanto's the layer is replaced in a parent that it does not have.
+        model.refuse("qtype", "other formats than uint2 to uint8 beside an accuracy recovery adapter are not");
+    }
+}
+
 void read_quantize(Section& model, const Architecture* architecture, ModelConfig& out) {
     const bool quantizes = architecture == nullptr || architecture->quantizes;
     const bool said = model.flag("quantize", false), said_te = model.flag("quantize_te", said);
+    out.quantize_said = said;
     const bool quantize = quantizes && said;
     const bool by_quantize = architecture != nullptr && architecture->text_encoder_by_quantize;
     const bool quantize_te = by_quantize ? quantize : quantizes && said_te;
     const bool by_qtype = architecture == nullptr || architecture->text_encoder_by_qtype;
     if (quantize || (quantize_te && by_qtype)) {
-        const job::Quantization qtype = read_qtype(model, "qtype");
+        if (const Node* file = model.value("accuracy_recovery_adapter"); file != nullptr && truthy(*file))
+            out.accuracy_recovery_adapter = model.fields.text("accuracy_recovery_adapter", "");
+        const job::Quantization qtype = read_qtype(model, "qtype", &out.accuracy_recovery_adapter);
         if (quantize) out.quantize = qtype;
         if (quantize_te && by_qtype) out.quantize_te = qtype;
+        if (!quantize) out.accuracy_recovery_adapter.clear();
+        check_recovery(model, architecture, out);
     }
     if (quantize_te && !by_qtype) out.quantize_te = read_qtype(model, "qtype_te");
-    for (const std::string_view key : {"qtype", "qtype_te"}) static_cast<void>(model.value(key));
+    for (const std::string_view key : {"qtype", "qtype_te", "accuracy_recovery_adapter"})
+        static_cast<void>(model.value(key));
 }
 
 void read_attn_masking(Section& model) {

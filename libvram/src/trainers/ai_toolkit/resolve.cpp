@@ -19,6 +19,7 @@
 #include "vram/io/document.hpp"
 #include "vram/io/image_header.hpp"
 #include "vram/io/path.hpp"
+#include "vram/io/tensor_file.hpp"
 #include "vram/profile/catalogue.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -148,6 +149,8 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     keys["datasets.cache_latents"] = text(job.pipeline.cache_latents);
     keys["train.cache_text_embeddings"] = text(job.pipeline.cache_text);
     keys["train.unload_text_encoder"] = text(job.pipeline.unload_text);
+    if (const job::Recovery& recovery = job.pipeline.recovery; !recovery.file.empty())
+        keys["model.accuracy_recovery_adapter"] = recovery.file + ", rank " + text(recovery.rank);
     keys["model.low_vram"] = text(job.pipeline.low_vram);
     tell_surroundings(job, keys);
     return keys;
@@ -201,7 +204,9 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     out.vae = architecture.vae;
     out.text_encoders.assign(architecture.text_encoders.begin(), architecture.text_encoders.end());
     out.vae_dtype = out.text_encoder_dtype = config.train.dtype;
-    out.text_encoder_quantization = config.model.quantize_te;
+    const ModelConfig& model = config.model;
+    if (architecture.quantizes)
+        out.text_encoder_quantization = architecture.text_encoder_by_quantize ? model.quantize : model.quantize_te;
     // The VAE leaves only if every dataset is cached.
     out.cache_latents = std::all_of(config.datasets.begin(), config.datasets.end(),
                                     [](const DatasetConfig& dataset) { return dataset.cache_latents; });
@@ -290,7 +295,8 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     note_unplayed(images.size() - out.images.size(), " smaller sizes of samples are not played",
                   said_at(document, "sample"), notes);
     // network.can_merge_in: not over quantised weights.
-    out.merges_adapter = !config.fine_tune && config.model.quantize == Quantization::none && one_multiplier && !items.empty() &&
+    out.merges_adapter = !config.fine_tune && !config.model.quantize_said &&
+                         config.model.quantize == Quantization::none && one_multiplier && !items.empty() &&
                          config.network.kind != job::AdapterKind::dora;
     return out;
 }
@@ -307,6 +313,51 @@ std::vector<job::Batch> dataset_batches(const Config& config, const Architecture
     for (const job::Batch& batch : heaviest({all.begin() + 1, all.end()}, most_batches - 1, overrides.text_tokens))
         out.push_back(batch);
     note_unplayed(all.size() - out.size(), " smaller buckets are not played", said_at(document, "datasets"), notes);
+    return out;
+}
+
+/// quantize_model: rank and layers stand in the file. Where it is not at hand, of ostris/accuracy_recovery_adapters it
+/// is known that "the sweet spot is a rank 16 adapter" (its README).
+job::Recovery recovery_of(const Config& config, const io::Document& document, Diagnostics& complaints,
+                          Diagnostics& notes) {
+    job::Recovery out;
+    out.file = config.model.accuracy_recovery_adapter;
+    if (out.file.empty() || config.model.quantize == Quantization::none) return {};
+    auto [place, key] = said_at(document, "model.qtype");
+    if (!is_there(out.file)) {
+        out.rank = 16;
+        notes.push_back({Severity::note,
+                         Problem::file_not_found,
+                         std::move(place),
+                         std::move(key),
+                         out.file,
+                         {},
+                         "the accuracy recovery adapter " + out.file +
+                             " is not at hand: it is taken for a LoRA of rank 16 on the linears of every block"});
+        return out;
+    }
+    expected<io::TensorFile> file = io::read_tensor_file(out.file);
+    if (!file) {
+        complaints.insert(complaints.end(), file.error().begin(), file.error().end());
+        return {};
+    }
+    for (const io::StoredTensor& tensor : file->tensors) {
+        if (out.rank == 0 && tensor.name.find("lora_A") != std::string::npos && !tensor.shape.empty())
+            out.rank = tensor.shape.front();
+        std::string name = tensor.name.substr(0, tensor.name.find(".lora_"));
+        constexpr std::string_view other = "diffusion_model.";
+        if (name.starts_with(other)) name = "transformer." + name.substr(other.size());
+        if (out.only.empty() || out.only.back() != name) out.only.push_back(std::move(name));
+    }
+    if (out.rank == 0)
+        complaints.push_back(
+            {Severity::error,
+             Problem::unsupported,
+             std::move(place),
+             std::move(key),
+             out.file,
+             {},
+             "an accuracy recovery adapter that is no LoRA is not modelled: " + out.file + " holds no lora_A"});
     return out;
 }
 
@@ -334,7 +385,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
             job.model = model_of(document, config, architecture, catalogue, complaints, notes);
     }
     job.dtype = config.train.dtype;
-    job.quantization = config.model.quantize;
+    if (architecture.quantizes) job.quantization = config.model.quantize;
     job::Training training = training_of(config);
     training.batches = overrides.sizes_said
                            ? overrides.batches
@@ -353,6 +404,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.work = std::move(training);
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config, architecture);
+    job.pipeline.recovery = recovery_of(config, document, complaints, notes);
     job.sampling = sampling_of(config, architecture, document, overrides.text_tokens, notes);
     if (architecture.samples_need_reference &&
         std::any_of(job.sampling.images.begin(), job.sampling.images.end(),

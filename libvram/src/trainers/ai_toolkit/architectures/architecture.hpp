@@ -64,6 +64,9 @@ struct Architecture {
     /// Families of the denoiser and the VAE where the trainer brings classes of its own; they read the profiles'
     /// configs.
     std::string_view own_denoiser{}, own_vae{};
+    /// Of names in an accuracy recovery adapter, where they hold more than `modules.prefix`.
+    std::string_view recovery_prefix{};
+    bool quantizes_blocks = false;       // by quantize_model, which alone looks at an accuracy recovery adapter
     bool text_encoder_by_qtype = false;  // its text encoder is quantised as `qtype` says, and `qtype_te` is not asked
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};

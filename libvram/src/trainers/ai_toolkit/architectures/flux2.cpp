@@ -449,6 +449,7 @@ constexpr Architecture make_architecture(std::span<const std::string_view> names
     };
     out.own_denoiser = "flux2_ai_toolkit";
     out.own_vae = "autoencoder_flux2_ai_toolkit";
+    out.quantizes_blocks = true;
     out.options = options;
     out.modules.block_names = block_names;
     return out;
@@ -468,6 +469,7 @@ constexpr std::string_view names[] = {"flux2"};
 constexpr std::string_view text_encoders[] = {"mistral3_24b"};
 constexpr Architecture made_architecture() {
     Architecture out = make_architecture(names, "FLUX.2 dev", text_encoders);
+    out.text_encoder_by_qtype = true;
     out.plays = [](const profile::ModelProfile& profile) { return plays_with(profile, 48); };
     out.taken_for = [](std::string_view, std::string_view) -> std::string_view { return "flux2_dev"; };
     out.make = [](const job::Job& job, const profile::Catalogue& catalogue, Run& run) {

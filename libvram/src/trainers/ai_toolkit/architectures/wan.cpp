@@ -24,18 +24,22 @@ void Wan21::begin_quantizing(Loading& loading) {
     if (!std::exchange(quantizing_, true)) loading.quantizes();
 }
 
-void Wan21::arrive(Part& part, Loading& loading) {
-    const bool quantizes = job.quantization != job::Quantization::none, low_vram = job.pipeline.low_vram;
-    if (!quantizes && !low_vram) part.to_gpu();
-    if (quantizes && !low_vram) part.load_full();
+void Wan21::arrive(Part& part) {
+    if (!job.pipeline.low_vram) job.quantization == job::Quantization::none ? part.to_gpu() : part.load_full();
     flush();
-    if (!quantizes) return;
+}
+
+void Wan21::quantize(Part& part, Loading& loading) {
+    if (job.quantization == job::Quantization::none) return;
     begin_quantizing(loading);
     part.quantize_model();
     flush();
 }
 
-void Wan21::load_wan_transformer(Loading& loading) { arrive(transformer, loading); }
+void Wan21::load_wan_transformer(Loading& loading) {
+    arrive(transformer);
+    quantize(transformer, loading);
+}
 
 void Wan21::load_model(Loading& loading) {
     load_wan_transformer(loading);

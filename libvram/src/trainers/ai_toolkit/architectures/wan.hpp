@@ -34,8 +34,9 @@ class Wan21 : public Pipeline {
   protected:
     /// load_wan_transformer
     virtual void load_wan_transformer(Loading& loading);
-    /// One transformer, as load_wan_transformer brings it.
-    void arrive(Part& part, Loading& loading);
+    /// One transformer, as load_wan_transformer brings it, and then quantises it.
+    void arrive(Part& part);
+    void quantize(Part& part, Loading& loading);
 
     /// self.model(…)[0]; the two transformers of Wan 2.2 decide by the timestep which of them it is.
     [[nodiscard]] virtual Tensor model(const Tensors& args, const models::Request& request);

@@ -130,7 +130,10 @@ class Wan2214b : public Wan22 {
           trains_low_(option("train_low_noise", true)),
           high_noise_(trains_high_),
           transformer_2_(run, "transformer_2", rules_of(architecture, job, trains_low_),
-                         profile_of(job, catalogue, job.model)) {}
+                         profile_of(job, catalogue, job.model),
+                         recovery_rules(architecture, job, "transformer.transformer_2")) {
+        transformer_2_.block_lists = transformer.block_lists;
+    }
 
     /// get_model_to_train
     [[nodiscard]] std::vector<Part*> trained() override {
@@ -182,10 +185,19 @@ class Wan2214b : public Wan22 {
 
   protected:
     void load_wan_transformer(Loading& loading) override {
+        // One accuracy recovery adapter stands beside both, and both are there before it.
+        const bool recovers = transformer.recovery != nullptr;
         for (Part* part : {&transformer, &transformer_2_}) {
-            arrive(*part, loading);
+            arrive(*part);
+            if (recovers) continue;
+            quantize(*part, loading);
             part->move(!job.pipeline.low_vram);
         }
+        if (!recovers) return;
+        transformer.attach_recovery();
+        transformer_2_.attach_recovery(false);
+        quantize(transformer, loading);
+        quantize(transformer_2_, loading);
     }
 
     [[nodiscard]] Part& transformer_of(bool high_noise) override { return high_noise ? transformer : transformer_2_; }
@@ -388,6 +400,8 @@ const Architecture architecture{
     .frame_step = wan::temporal,
     .drops_frames = true,
     .denoiser = "transformer_1",
+    .recovery_prefix = "transformer.transformer_1",
+    .quantizes_blocks = true,
     .text_encoder_by_qtype = true,
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::stage_options,
@@ -429,6 +443,8 @@ const Architecture architecture{
     .needs_pixels = true,
     .samples_need_reference = true,
     .denoiser = "transformer_1",
+    .recovery_prefix = "transformer.transformer_1",
+    .quantizes_blocks = true,
     .text_encoder_by_qtype = true,
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::stage_options,
@@ -465,6 +481,7 @@ const Architecture architecture{
     .frame_step = wan::temporal,
     .drops_frames = true,
     .most_references = 1,
+    .quantizes_blocks = true,
     .text_encoder_by_qtype = true,
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::tiling_options,

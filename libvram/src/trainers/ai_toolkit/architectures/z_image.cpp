@@ -185,6 +185,7 @@ const Architecture architecture{
     .text_tokens = max_sequence_length,
     .bucket_step = 16,
     .divisible_by = pixels_a_token,
+    .quantizes_blocks = true,
     .quantization_exclude = quantization_exclude,
     .modules = {.block_names = block_names},
     .plays = plays,
