@@ -2,11 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "unit/io/temporary_folder.hpp"
+#include "unit/io/tensor_bytes.hpp"
 #include "unit/models/saved.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/path.hpp"
@@ -358,4 +361,41 @@ TEST_CASE("ai-toolkit: which FLUX it is, its name says") {
         for (const Diagnostic& note : out.notes) noted = noted || note.problem == Problem::unknown_model;
         CHECK(noted == c.note);
     }
+}
+
+TEST_CASE(
+    "ai-toolkit: an accuracy recovery adapter is read where it lies, and else taken for what the published ones are") {
+    const auto with = [](const std::string& arch, const std::string& more) {
+        return replaced(text, "black-forest-labs/FLUX.1-dev, arch: flux, quantize: true",
+                        arch + ", quantize: true" + more);
+    };
+    const std::string wan = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers, arch: wan21";
+    const std::string file = "some/adapters/wan_uint3.safetensors";
+    const Resolved out = resolve(with(wan, ", qtype: 'uint3|" + file + "'"));
+    REQUIRE(out.job);
+    CHECK(out.job->pipeline.recovery == job::Recovery{file, 16, {}});
+    CHECK(out.job->quantization == job::Quantization::toolkit_uint3);
+    CHECK(out.job->pipeline.text_encoder_quantization == job::Quantization::toolkit_uint3);
+    CHECK(std::any_of(out.notes.begin(), out.notes.end(), [&](const Diagnostic& note) {
+        return note.problem == Problem::file_not_found && note.value == file;
+    }));
+
+    const io::TemporaryFolder folder;
+    folder.write("own.safetensors", io::safetensors(std::vector<io::MadeTensor>{
+                                        {"diffusion_model.blocks.0.attn1.to_q.lora_A.weight", {4, 1536}, "BF16"},
+                                        {"diffusion_model.blocks.0.attn1.to_q.lora_B.weight", {1536, 4}, "BF16"}}));
+    const std::string own = folder.path("own.safetensors");
+    const job::Job read = good(with(wan, ", qtype: uint4, accuracy_recovery_adapter: '" + own + "'"));
+    CHECK(read.pipeline.recovery == job::Recovery{own, 4, {"transformer.blocks.0.attn1.to_q"}});
+
+    folder.write("none.safetensors",
+                 io::safetensors(std::vector<io::MadeTensor>{{"lycoris_blocks_0.lokr_w1", {4, 4}, "BF16"}}));
+    const Resolved none = resolve(with(wan, ", qtype: 'uint4|" + folder.path("none.safetensors") + "'"));
+    REQUIRE_FALSE(none.job);
+    CHECK(none.job.error().front().problem == Problem::unsupported);
+
+    // FLUX's class does not look at it, and what settings say of quantising is said without it.
+    CHECK(good(with("black-forest-labs/FLUX.1-dev, arch: flux", ", qtype: 'uint3|x'")).pipeline.recovery ==
+          job::Recovery{});
+    CHECK(good(with(wan, ", qtype: 'uint3|x'"), {{"quantize", "toolkit_uint4"}}).pipeline.recovery == job::Recovery{});
 }

@@ -161,6 +161,25 @@ TEST_CASE("ai-toolkit: of two experts one trains at a time, and with low_vram on
     CHECK(both.usage.phase("step 3")->tensors_start - played(low_vram).usage.phase("step 3")->tensors_start == expert);
 }
 
+TEST_CASE(
+    "ai-toolkit: Wan's blocks are quantised one by one, or beside an accuracy recovery adapter where they stand") {
+    const auto with = [](const std::string& model) {
+        Case out = two_experts;
+        out.model = model.c_str();
+        return played(out);
+    };
+    const Played plain = with(", low_vram: true");
+    const Played blocks = with(", low_vram: true, quantize: true, quantize_te: false, qtype: uint4");
+    const Played recovered =
+        with(", low_vram: true, quantize: true, quantize_te: false, qtype: 'uint4|no/such/file.safetensors'");
+    CHECK(blocks.facts.weights < plain.facts.weights);
+    // Its matrices are of bf16, those of the trained one, of rank 16 as well, of fp32; two scalars stand beside each
+    // pair.
+    const Bytes scalars = recovered.facts.counts.adapted_modules * 2 * 512;
+    CHECK(recovered.facts.adapter == blocks.facts.adapter);
+    CHECK(recovered.facts.weights - blocks.facts.weights == (recovered.facts.adapter - scalars) / 2 + scalars);
+}
+
 TEST_CASE("ai-toolkit: what Wan's classes cannot run is said") {
     struct Row {
         const char* why;

@@ -37,6 +37,7 @@ class Wan21 : public Pipeline {
     /// One transformer, as load_wan_transformer brings it, and then quantises it.
     void arrive(Part& part);
     void quantize(Part& part, Loading& loading);
+    void begin_quantizing(Loading& loading);
 
     /// self.model(…)[0]; the two transformers of Wan 2.2 decide by the timestep which of them it is.
     [[nodiscard]] virtual Tensor model(const Tensors& args, const models::Request& request);
@@ -77,7 +78,6 @@ class Wan21 : public Pipeline {
 
   private:
     bool quantizing_ = false;
-    void begin_quantizing(Loading& loading);
 };
 
 /// Whether a spelled option is true to Python.

@@ -194,6 +194,7 @@ class Wan2214b : public Wan22 {
             part->move(!job.pipeline.low_vram);
         }
         if (!recovers) return;
+        begin_quantizing(loading);
         transformer.attach_recovery();
         transformer_2_.attach_recovery(false);
         quantize(transformer, loading);
