@@ -89,7 +89,7 @@ struct DatasetConfig {
     bool do_i2v = false;            // videos are continued from their first frame
     bool masks = false, prior_reg = false;
     std::vector<std::string> controls{};  // folders of control images, of each of which an item has one
-    bool small_controls = false;        // those are scaled to 512 x 512
+    bool small_controls = false;          // those are scaled to 512 x 512
     bool inpaints = false;  // an item has a picture that says by its alpha channel what is to be painted anew
     bool operator==(const DatasetConfig&) const = default;
 };

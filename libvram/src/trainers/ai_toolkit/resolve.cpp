@@ -316,6 +316,19 @@ std::vector<job::Batch> dataset_batches(const Config& config, const Architecture
     return out;
 }
 
+/// DoRAModule.get_orig_weight: of torchao's it gets what nothing can be added to; of convrot's how the weight is made
+/// is not modelled.
+void check_dora(const Config& config, Quantization quantization, const io::Document& document,
+                Diagnostics& complaints) {
+    if (config.fine_tune || config.network.kind != job::AdapterKind::dora || quantization == Quantization::none) return;
+    const std::string format = text_of(quantization);
+    for (const std::string_view taken : {"quanto_", "toolkit_uint", "toolkit_nvfp4"})
+        if (format.starts_with(taken)) return;
+    auto [place, key] = said_at(document, "network.type");
+    complaints.push_back({Severity::error, Problem::unsupported, std::move(place), std::move(key), "dora", "lora",
+                          "dora over layers of " + format + " is not modelled"});
+}
+
 /// quantize_model: rank and layers stand in the file. Where it is not at hand, of ostris/accuracy_recovery_adapters it
 /// is known that "the sweet spot is a rank 16 adapter" (its README).
 job::Recovery recovery_of(const Config& config, const io::Document& document, Diagnostics& complaints,
@@ -405,6 +418,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config, architecture);
     job.pipeline.recovery = recovery_of(config, document, complaints, notes);
+    check_dora(config, job.quantization, document, complaints);
     job.sampling = sampling_of(config, architecture, document, overrides.text_tokens, notes);
     if (architecture.samples_need_reference &&
         std::any_of(job.sampling.images.begin(), job.sampling.images.end(),

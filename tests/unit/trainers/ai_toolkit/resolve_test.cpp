@@ -377,7 +377,7 @@ TEST_CASE(
     CHECK(out.job->quantization == job::Quantization::toolkit_uint3);
     CHECK(out.job->pipeline.text_encoder_quantization == job::Quantization::toolkit_uint3);
     CHECK(std::any_of(out.notes.begin(), out.notes.end(), [&](const Diagnostic& note) {
-        return note.problem == Problem::file_not_found && note.value == file;
+        return note.problem == Problem::file_not_found && note.found == file;
     }));
 
     const io::TemporaryFolder folder;
@@ -393,6 +393,11 @@ TEST_CASE(
     const Resolved none = resolve(with(wan, ", qtype: 'uint4|" + folder.path("none.safetensors") + "'"));
     REQUIRE_FALSE(none.job);
     CHECK(none.job.error().front().problem == Problem::unsupported);
+
+    const Resolved dora = resolve(replaced(with(wan, ", qtype: convrot8"), "type: lora", "type: dora"));
+    REQUIRE_FALSE(dora.job);
+    CHECK(dora.job.error().front().key == "config.process[0].network.type");
+    CHECK(resolve(replaced(with(wan, ", qtype: nvfp4"), "type: lora", "type: dora")).job);
 
     // FLUX's class does not look at it, and what settings say of quantising is said without it.
     CHECK(good(with("black-forest-labs/FLUX.1-dev, arch: flux", ", qtype: 'uint3|x'")).pipeline.recovery ==
