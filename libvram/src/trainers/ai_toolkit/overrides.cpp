@@ -130,17 +130,23 @@ class Reader {
         sample.finish();
     }
 
+    /// What the file says of quantising the denoiser has no say any more.
+    void takes_over() {
+        config_.model.quantize_said = false;
+        config_.model.accuracy_recovery_adapter.clear();
+    }
+
     void quantize(io::Fields& job) {
         const io::Node* node = job.node("quantize");
         if (node == nullptr) return;
         if (node->map() == nullptr) {
             config_.model.quantize = config_.model.quantize_te =
                 job.choice("quantize", schemes).value_or(config_.model.quantize);
-            config_.model.accuracy_recovery_adapter.clear();
+            takes_over();
             return;
         }
         io::Fields parts = job.map("quantize");
-        if (parts.has("transformer")) config_.model.accuracy_recovery_adapter.clear();
+        if (parts.has("transformer")) takes_over();
         config_.model.quantize = parts.choice("transformer", schemes).value_or(config_.model.quantize);
         config_.model.quantize_te = parts.choice("text_encoder", schemes).value_or(config_.model.quantize_te);
         parts.finish();
