@@ -49,7 +49,7 @@ class AuraFlow final : public StableDiffusion {
 
     [[nodiscard]] Tensor get_noise_prediction(const Tensor& latent_model_input, const Tensor&,
                                               const PromptEmbeds& text_embeddings, const job::Batch& batch) override {
-        const Tensor t = time(batch.count);
+        const Tensor t = timesteps(batch.count);
         return transform({latent_model_input, text_embeddings.text_embeds[0], t}, request_of(batch, text_embeddings));
     }
 
@@ -74,7 +74,7 @@ class AuraFlow final : public StableDiffusion {
             loop.latents = prepare_latents(image, false);
             const models::Request request = request_of(batch, conditional_embeds);
             denoise(loop, [&](const Tensor& latent_model_input, const Tensor&) {
-                timestep = time(batch.count);
+                timestep = timesteps(batch.count);
                 return transform({latent_model_input, prompt_embeds, timestep}, request);
             });
         }
@@ -86,7 +86,7 @@ class AuraFlow final : public StableDiffusion {
 
   private:
     /// torch.tensor([timestep / 1000]).expand(count).to(gpu, dtype), which takes batches of one item.
-    [[nodiscard]] Tensor time(std::int64_t count) const { return run.empty({count}, job.dtype, Op::to_device); }
+    [[nodiscard]] Tensor timesteps(std::int64_t count) const { return run.empty({count}, job.dtype, Op::to_device); }
 
     /// mask.reshape(1, -1).repeat(1, 1)
     static Tensor flat(const Tensor& mask) { return shadow::repeat(shadow::reshape(mask, {1, -1}), {1, 1}); }
