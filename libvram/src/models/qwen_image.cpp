@@ -172,9 +172,9 @@ class Attention {
     PlainRmsNorm norm_added_q, norm_added_k;
 };
 
-/// args: hidden_states, encoder_hidden_states, encoder_hidden_states_mask or undefined, temb, img_freqs, txt_freqs, then
-/// modulate_index or undefined; in musubi txt_seq_lens and, with zero_cond_t, [N, 0] of the noisy picture's N tokens
-/// → encoder_hidden_states, hidden_states
+/// args: hidden_states, encoder_hidden_states, encoder_hidden_states_mask or undefined, temb, img_freqs, txt_freqs,
+/// then modulate_index or undefined; in musubi txt_seq_lens and, with zero_cond_t, [N, 0] of the noisy picture's N
+/// tokens → encoder_hidden_states, hidden_states
 class QwenImageTransformerBlock : public Block {
   public:
     QwenImageTransformerBlock(const Builder& parent, const Sizes& sizes)
@@ -474,8 +474,8 @@ class QwenImageTransformer2DModel : public Model {
 
         const Caller call(run, gradient_checkpointing);
         for (const QwenImageTransformerBlock& block : transformer_blocks) {
-            Tensors in{hidden_states,       encoder_hidden_states, encoder_hidden_states_mask, temb,
-                       image_rotary_emb[0], image_rotary_emb[1]};
+            Tensors in{hidden_states, encoder_hidden_states, encoder_hidden_states_mask,
+                       temb,          image_rotary_emb[0],   image_rotary_emb[1]};
             for (const Tensor& other : others) in.push_back(other);
             Tensors out = call(block, std::move(in));
             encoder_hidden_states = std::move(out[0]);
