@@ -37,7 +37,7 @@ def row(vramest: str, path: pathlib.Path) -> str:
         peak = report["peak"]
         low, high = peak["device_low"] / GIB, peak["device_high"] / GIB
         verdicts.append(f"{report['verdict'].replace('_', ' ')} ({low:.1f} to {high:.1f})")
-    where = f"{first['peak']['phase']}, {first['peak']['stage']}"
+    where = ", ".join(name for name in (first["peak"]["phase"], first["peak"]["stage"]) if name)
     return f"| {path.name} | {' | '.join(peaks)} | {' | '.join(verdicts)} | {where} |"
 
 
