@@ -102,7 +102,7 @@ struct LayerFacts {
     enum class Kind : std::uint8_t { linear, conv2d, other };
     std::string_view name;  // qualified
     Kind kind = Kind::linear;
-    shadow::Dims sizes;  // of its weight
+    shadow::Dims sizes{};  // of its weight
     std::int64_t parameters = 0;
 };
 

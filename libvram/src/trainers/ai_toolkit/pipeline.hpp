@@ -185,6 +185,8 @@ class Pipeline {
     [[nodiscard]] Tensors load_control_images(const std::vector<job::PictureSize>& references, Tensors& names);
     /// What architectures with control images put beside the noisy latents.
     [[nodiscard]] virtual Tensor condition_noisy_latents(const Tensor& latents, const job::Batch& batch);
+    /// What steps leave in the class itself, for those of which nothing may stay.
+    [[nodiscard]] virtual std::vector<Tensor*> left_by_steps() { return {}; }
     /// What the prediction is compared with. As it stands here, of flow matching: noise - latents.
     [[nodiscard]] virtual Tensor get_loss_target(const Tensor& noise, const Tensor& batch_latents);
     /// The loss by element, as the model weighs it.

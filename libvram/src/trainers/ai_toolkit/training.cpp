@@ -128,6 +128,8 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     // Given back before the aside ends.
     const Tensor scheduler_timesteps = scheduler_timesteps_;
     const PromptEmbeds diff_output_preservation_embeds = resident_.diff_output_preservation_embeds;
+    std::vector<Tensor> left;
+    for (const Tensor* one : pipeline_.left_by_steps()) left.push_back(*one);
     const shadow::Aside aside(run_);
     const bool before = pipeline_.active().model->gradient_checkpointing;
     checkpoint(pipeline_, false);
@@ -143,6 +145,8 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     scheduler_timesteps_ = scheduler_timesteps;
     checkpoint(pipeline_, before);
     resident_.diff_output_preservation_embeds = diff_output_preservation_embeds;
+    std::size_t i = 0;
+    for (Tensor* one : pipeline_.left_by_steps()) *one = left[i++];
     run_.drop_recordings();
     return kept;
 }

@@ -352,6 +352,8 @@ class Wan225b final : public Wan22 {
         return {latent, mask};
     }
 
+    [[nodiscard]] std::vector<Tensor*> left_by_steps() override { return {&i2v_loss_mask_}; }
+
     Tensor i2v_loss_mask_;
 };
 
