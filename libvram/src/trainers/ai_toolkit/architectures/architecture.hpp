@@ -60,6 +60,9 @@ struct Architecture {
     /// The class's attributes of these names: prompts are encoded with their control images; those come as large as
     /// they lie on the disk, else cropped to their item's bucket.
     bool encode_control_in_text_embeddings = false, use_raw_control_images = false;
+    /// Its forward wants what condition_noisy_latents adds, which a prediction without the adapter comes before.
+    bool wants_conditioned_latents = false;
+    bool one_caption_length = false;            // captions of several lengths in one call are not played
     std::string_view denoiser = "transformer";  // in reports
     /// Families of the denoiser and the VAE where the trainer brings classes of its own; they read the profiles'
     /// configs.

@@ -628,6 +628,7 @@ const Architecture architecture{
     .most_references = 1,
     .fewest_references = 1,
     .encode_control_in_text_embeddings = true,
+    .wants_conditioned_latents = true,
     .quantizes_blocks = true,
     .modules = {.block_names = block_names},
     .plays = plays,

@@ -186,6 +186,7 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = pixels_a_token,
     .quantizes_blocks = true,
+    .one_caption_length = true,
     .quantization_exclude = quantization_exclude,
     .modules = {.block_names = block_names},
     .plays = plays,
