@@ -88,20 +88,7 @@ def record(case: dict) -> tuple:
     import torch
 
     import jobs
-    from recorder import no_garbage_collector
-
-    class Loss(torch.autograd.Function):
-        """A scalar of a parameter, whose backward is a new tensor of the parameter's shape."""
-
-        @staticmethod
-        def forward(ctx, parameter):
-            ctx.like = parameter.shape, parameter.dtype, parameter.device
-            return parameter.new_empty(())
-
-        @staticmethod
-        def backward(ctx, grad):
-            shape, dtype, device = ctx.like
-            return torch.empty(shape, dtype=dtype, device=device)
+    from recorder import Loss, no_garbage_collector
 
     cls, made_by = optimizers.class_of(case)
     getattr(cls, "_PACK_CONSTS", {}).clear()  # a class's cache on the GPU: each case starts without

@@ -66,20 +66,7 @@ def record(case: dict) -> tuple:
     from torch.utils.checkpoint import checkpoint
 
     import jobs
-    from recorder import no_garbage_collector
-
-    class Loss(torch.autograd.Function):
-        """A scalar of a tensor, whose backward is a new tensor of its shape."""
-
-        @staticmethod
-        def forward(ctx, x):
-            ctx.like = x.shape, x.dtype, x.device
-            return x.new_empty(())
-
-        @staticmethod
-        def backward(ctx, grad):
-            shape, dtype, device = ctx.like
-            return torch.empty(shape, dtype=dtype, device=device)
+    from recorder import Loss, no_garbage_collector
 
     recorder, said = _recorder(), io.StringIO()
     dtype = jobs.DTYPES[case["dtype"]]

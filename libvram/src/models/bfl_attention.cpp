@@ -53,6 +53,26 @@ Tensor rope(const Tensor& pos, std::int64_t dim, Dtype counted) {
 
 }  // namespace
 
+Tensor modulated_norm(const nn::LayerNorm& norm, const Tensor& x, const Tensor& scale, const Tensor& shift) {
+    Tensor product = add_scalar(scale);
+    {
+        Tensor normed = norm(x);
+        product = mul(std::move(product), std::move(normed));
+    }
+    return add(std::move(product), shift);
+}
+
+BflMlp::BflMlp(const nn::Builder& builder, std::int64_t dim, std::int64_t wide, std::int64_t inner, bool bias,
+               Activation activation)
+    : in_(builder.linear("0", dim, wide, bias)), out_(builder.linear("2", inner, dim, bias)), activation_(activation) {}
+
+Tensor BflMlp::operator()(Tensor x) const {
+    const Tensor held = std::move(x);
+    Tensor input = in_(held);
+    input = activation_(input);
+    return out_(input);
+}
+
 Tensors heads_of(const Tensor& qkv, std::int64_t heads) {
     Tensor parts = view(qkv, {qkv.size(0), qkv.size(1), 3, heads, -1});
     parts = permute(std::move(parts), {2, 0, 3, 1, 4});

@@ -15,6 +15,24 @@ namespace vram::models {
 [[nodiscard]] nn::Tensor bfl_attention(const nn::Tensor& q, const nn::Tensor& k, const nn::Tensor& v,
                                        const nn::Tensor& pe);
 
+/// (1 + scale) * norm(x) + shift
+[[nodiscard]] nn::Tensor modulated_norm(const nn::LayerNorm& norm, const nn::Tensor& x, const nn::Tensor& scale,
+                                        const nn::Tensor& shift);
+
+/// Sequential of a linear, an activation and a linear, "0" and "2".
+class BflMlp {
+  public:
+    using Activation = nn::Tensor (*)(nn::Tensor);
+    /// `wide`: what the activation is handed, `inner`: what it leaves.
+    BflMlp(const nn::Builder& builder, std::int64_t dim, std::int64_t wide, std::int64_t inner, bool bias,
+           Activation activation);
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor x) const;
+
+  private:
+    nn::Linear in_, out_;
+    Activation activation_;
+};
+
 /// EmbedND: ids [B, L, axes] → [B, 1, L, D / 2, 2, 2] fp32. The exponents are counted in `counted`.
 [[nodiscard]] nn::Tensor embed_nd(const nn::Tensor& ids, std::span<const std::int64_t> axes_dim, Dtype counted);
 

@@ -69,16 +69,6 @@ Tensor silu_activation(Tensor x_in) {
     return mul(std::move(gate), halves[1]);
 }
 
-// (1 + scale) * norm(x) + shift
-Tensor modulated(const nn::LayerNorm& norm, const Tensor& x, const Tensor& scale, const Tensor& shift) {
-    Tensor product = add_scalar(scale);
-    {
-        Tensor normed = norm(x);
-        product = mul(std::move(product), std::move(normed));
-    }
-    return add(std::move(product), shift);
-}
-
 class Modulation {
   public:
     Modulation() = default;
@@ -95,22 +85,6 @@ class Modulation {
     std::int64_t multiplier_ = 0;
 };
 
-/// Sequential of two linears around a SiLUActivation.
-class Mlp {
-  public:
-    Mlp(const Builder& builder, std::int64_t dim, std::int64_t inner)
-        : in(builder.linear("0", dim, 2 * inner, false)), out(builder.linear("2", inner, dim, false)) {}
-    Tensor operator()(Tensor x) const {
-        const Tensor held = std::move(x);
-        Tensor input = in(held);
-        input = silu_activation(input);
-        return out(input);
-    }
-
-  private:
-    Linear in, out;
-};
-
 /// One stream of a DoubleStreamBlock.
 class Stream {
   public:
@@ -118,7 +92,8 @@ class Stream {
         : norm1(builder.layer_norm(name + "_norm1", sizes.dim, false)),
           attn(builder[name + "_attn"], sizes),
           norm2(builder.layer_norm(name + "_norm2", sizes.dim, false)),
-          mlp(builder[name + "_mlp"], sizes.dim, sizes.mlp_hidden_dim) {}
+          mlp(builder[name + "_mlp"], sizes.dim, 2 * sizes.mlp_hidden_dim, sizes.mlp_hidden_dim, false,
+              silu_activation) {}
 
     /// What the block's frame holds of a stream up to its end.
     struct Prepared {
@@ -144,7 +119,7 @@ class Stream {
         Tensor change = attn.proj(attn_part);
         change = mul(mod[2], std::move(change));
         x = add(std::move(x), std::move(change));
-        change = modulated(norm2, x, mod[4], mod[3]);
+        change = modulated_norm(norm2, x, mod[4], mod[3]);
         change = mlp(std::move(change));
         change = mul(mod[5], std::move(change));
         return add(std::move(x), std::move(change));
@@ -154,7 +129,7 @@ class Stream {
     nn::LayerNorm norm1;
     SelfAttention attn;
     nn::LayerNorm norm2;
-    Mlp mlp;
+    BflMlp mlp;
 };
 
 /// args: img, txt, pe, pe_ctx, then shift, scale, gate twice of img and twice of txt → img, txt
@@ -199,7 +174,7 @@ class SingleStreamBlock : public Block {
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         const Tensor &x = args[0], &pe = args[1];
-        const Tensor x_mod = modulated(pre_norm, x, args[3], args[2]);
+        const Tensor x_mod = modulated_norm(pre_norm, x, args[3], args[2]);
         const Tensors parts = split(linear1(x_mod), Dims{3 * sizes_.dim, 2 * sizes_.mlp_hidden_dim}, -1);  // qkv, mlp
         Tensors heads = heads_of(parts[0], sizes_.heads);
         norm(heads);
@@ -354,7 +329,7 @@ class Flux2 : public Model {
     [[nodiscard]] Tensor final_layer(const Tensor& x_in, const Tensor& vec) const {
         const Tensor mod = adaLN_modulation(silu(vec));
         const Tensors parts = chunk(unsqueeze(mod, 1), 2, -1);  // shift, scale
-        const Tensor x = modulated(norm_final, x_in, parts[1], parts[0]);
+        const Tensor x = modulated_norm(norm_final, x_in, parts[1], parts[0]);
         return linear(x);
     }
 

@@ -73,22 +73,6 @@ class Modulation {
     std::int64_t multiplier_;
 };
 
-/// Sequential of two linears around a tanh-gelu.
-class Mlp {
-  public:
-    Mlp(const Builder& builder, std::int64_t dim, std::int64_t inner)
-        : in(builder.linear("0", dim, inner)), out(builder.linear("2", inner, dim)) {}
-    Tensor operator()(Tensor x) const {
-        const Tensor held = std::move(x);
-        Tensor input = in(held);
-        input = gelu(input);
-        return out(input);
-    }
-
-  private:
-    Linear in, out;
-};
-
 /// One stream of a DoubleStreamBlock.
 class Stream {
   public:
@@ -97,13 +81,13 @@ class Stream {
           norm1(builder.layer_norm(name + "_norm1", sizes.dim, false)),
           attn(builder[name + "_attn"], sizes),
           norm2(builder.layer_norm(name + "_norm2", sizes.dim, false)),
-          mlp(builder[name + "_mlp"], sizes.dim, 4 * sizes.dim) {}
+          mlp(builder[name + "_mlp"], sizes.dim, 4 * sizes.dim, 4 * sizes.dim, true, gelu) {}
 
     Tensor finish(Tensor x, const Tensor& attn_part, const Tensors& modulation) const {
         Tensor change = attn.proj(attn_part);
         change = mul(modulation[2], std::move(change));
         x = add(std::move(x), std::move(change));
-        change = modulated_norm2(x, modulation);
+        change = modulated_norm(norm2, x, modulation[4], modulation[3]);
         change = mlp(std::move(change));
         change = mul(modulation[5], std::move(change));
         return add(std::move(x), std::move(change));
@@ -114,15 +98,8 @@ class Stream {
     SelfAttention attn;
 
   private:
-    Tensor modulated_norm2(const Tensor& x, const Tensors& modulation) const {
-        Tensor factor = add_scalar(modulation[4]);
-        Tensor normed = norm2(x);
-        factor = mul(std::move(factor), std::move(normed));
-        return add(std::move(factor), modulation[3]);
-    }
-
     nn::LayerNorm norm2;
-    Mlp mlp;
+    BflMlp mlp;
 };
 
 /// args: img, txt, vec, pe → img, txt

@@ -95,9 +95,9 @@ std::optional<OtherWay> other_way(const Opened& opened, const Report& report, co
                                          : card_of(report.gpu.capacity, environment, report.gpu.chosen_by);
     const expected<Played> played = play(opened, job, card.profile, config, catalogue);
     if (!played) return {};
-    const Report other =
-        summarize(job, played->facts, played->trace, need_on(played->trace, config, card, played->unlimited), card);
-    return OtherWay{other.peak->phase, other.peak->device_low, other.peak->device_high, other.verdict};
+    const Need need = need_on(played->trace, config, card, played->unlimited);
+    return OtherWay{deciding_phase(need).name, need.device_low, need.device_high,
+                    verdict_of(need.device_low, need.device_high, card.line)};
 }
 
 /// Every known card, from the least that torch may have on it to the most.

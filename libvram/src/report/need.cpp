@@ -192,6 +192,14 @@ bool fits(const Trace& trace, const device::AllocatorConfig& config, const Card&
                 .failure;
 }
 
+const device::PhaseUsage& deciding_phase(const Need& need) {
+    std::size_t best = 0;
+    const auto size = [&](std::size_t i) { return std::pair(need.alone[i], need.usage.phases[i].allocated_peak); };
+    for (std::size_t i = 1; i < need.usage.phases.size(); ++i)
+        if (size(best) < size(i)) best = i;
+    return need.usage.phases[best];
+}
+
 Verdict verdict_of(Bytes low, Bytes high, const GpuLine& gpu) {
     if (high <= gpu.usable()) return Verdict::fits;
     return low <= gpu.usable_high() ? Verdict::tight : Verdict::does_not_fit;

@@ -57,6 +57,10 @@ struct Need {
 [[nodiscard]] bool fits(const shadow::Trace& trace, const device::AllocatorConfig& config, const Card& card,
                         const Unlimited& unlimited);
 
+/// The phase that needs most by itself; later ones inherit what earlier ones left in the cache, which is not theirs.
+/// Among equals the one that fills it most. There is at least one phase.
+[[nodiscard]] const device::PhaseUsage& deciding_phase(const Need& need);
+
 /// fits: high ≤ usable; tight: low ≤ usable < high, where a nominal capacity counts at its low end for the one and at
 /// its high end for the other; else does_not_fit.
 [[nodiscard]] Verdict verdict_of(Bytes low, Bytes high, const GpuLine& gpu);

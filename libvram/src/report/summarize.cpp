@@ -9,16 +9,6 @@ namespace {
 using device::PhaseUsage;
 using shadow::Category;
 
-/// The phase that needs most by itself; later ones inherit what earlier ones left in the cache, which is not theirs.
-/// Among equals the one that fills it most. There is at least one phase.
-const PhaseUsage& deciding_phase(const Need& need) {
-    std::size_t best = 0;
-    const auto size = [&](std::size_t i) { return std::pair(need.alone[i], need.usage.phases[i].allocated_peak); };
-    for (std::size_t i = 1; i < need.usage.phases.size(); ++i)
-        if (size(best) < size(i)) best = i;
-    return need.usage.phases[best];
-}
-
 /// Empty where the phase has no stages.
 std::string deciding_stage(const PhaseUsage& phase) {
     const auto stage =

@@ -51,9 +51,19 @@ bool matches(std::string_view name, std::string_view pattern) {
 
 shadow::LayoutRef layout_of(const Tensor& tensor) { return tensor.defined() ? tensor.layout() : nullptr; }
 
-Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? in_blocks(tensor.layout()->bytes) : 0; }
+nn::Rules with(nn::Rules rules, nn::Weights* recovery) {
+    rules.recovery = recovery;
+    if (recovery == nullptr) return rules;
+    // Other layers go to uint8, which quantises nothing.
+    rules.quantizes = [adapts = recovery->rules().adapts](std::string_view name) {
+        return adapts({.name = name}).style != nullptr;
+    };
+    return rules;
+}
 
 }  // namespace
+
+Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? in_blocks(tensor.layout()->bytes) : 0; }
 
 std::int64_t PromptEmbeds::tokens() const {
     std::int64_t most = 0;
@@ -158,18 +168,6 @@ Tensors on_device(Run& run, const std::vector<models::Value>& values) {
     for (const models::Value& value : values) out.push_back(run.empty(value.shape, value.dtype, Op::to_device));
     return out;
 }
-
-namespace {
-nn::Rules with(nn::Rules rules, nn::Weights* recovery) {
-    rules.recovery = recovery;
-    if (recovery == nullptr) return rules;
-    // Other layers go to uint8, which quantises nothing.
-    rules.quantizes = [adapts = recovery->rules().adapts](std::string_view name) {
-        return adapts({.name = name}).style != nullptr;
-    };
-    return rules;
-}
-}  // namespace
 
 Part::Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile,
            std::optional<nn::Rules> recovery_rules)

@@ -44,6 +44,8 @@ struct PromptEmbeds {
     [[nodiscard]] std::int64_t count() const;   ///< B
     [[nodiscard]] Bytes bytes() const;          ///< each storage rounded to 512
 };
+/// What the tensor's own elements take, in whole blocks; 0 of an undefined one.
+[[nodiscard]] Bytes bytes_of(const Tensor& tensor);
 /// Of each tensor what `change` makes of it.
 [[nodiscard]] PromptEmbeds mapped(const PromptEmbeds& embeds, const std::function<Tensor(const Tensor&)>& change);
 /// PromptEmbeds.to(dtype): masks, too.

@@ -374,30 +374,36 @@ job::Recovery recovery_of(const Config& config, const io::Document& document, Di
     return out;
 }
 
-/// A prediction without the adapter is handed latents without what stands beside them: SDTrainer calls
-/// get_prior_prediction before condition_noisy_latents.
-void complain_of_prior(const io::Document& document, const Architecture& architecture, const Config& config,
-                       Diagnostics& complaints) {
-    if (!architecture.wants_conditioned_latents) return;
+/// The key that asks for a prediction without the adapter; empty: none does.
+std::string prior_key(const job::Objective& objective, const std::vector<DatasetConfig>& datasets) {
     using Preservation = job::Objective::Preservation;
-    const job::Objective& objective = config.train.objective;
-    const char* key = objective.preservation == Preservation::class_prompt   ? "train.diff_output_preservation"
-                      : objective.preservation == Preservation::blank_prompt ? "train.blank_prompt_preservation"
-                      : objective.prior_divergence                           ? "train.do_prior_divergence"
-                      : objective.inverted_mask_prior                        ? "train.inverted_mask_prior"
-                                                                             : nullptr;
-    const bool by_dataset = std::any_of(config.datasets.begin(), config.datasets.end(),
-                                        [](const DatasetConfig& dataset) { return dataset.prior_reg; });
-    if (key == nullptr && !by_dataset) return;
-    auto [place, said] = said_at(document, key != nullptr ? key : "datasets");
-    complaints.push_back({Severity::error,
-                          Problem::conflict,
-                          std::move(place),
-                          std::move(said),
-                          {},
-                          {},
-                          "the trainer stops: its prediction without the adapter comes before what " +
-                              std::string(architecture.title) + " puts beside the latents"});
+    if (objective.preservation == Preservation::class_prompt) return "train.diff_output_preservation";
+    if (objective.preservation == Preservation::blank_prompt) return "train.blank_prompt_preservation";
+    if (objective.prior_divergence) return "train.do_prior_divergence";
+    if (objective.inverted_mask_prior) return "train.inverted_mask_prior";
+    const bool by_dataset =
+        std::any_of(datasets.begin(), datasets.end(), [](const DatasetConfig& dataset) { return dataset.prior_reg; });
+    return by_dataset ? "datasets" : "";
+}
+
+/// What the architecture does not take of it.
+void check_objective(const io::Document& document, const Architecture& architecture, const job::Objective& objective,
+                     const std::vector<DatasetConfig>& datasets, Diagnostics& complaints) {
+    const auto complain = [&](const std::string& path, Problem problem, std::string text) {
+        auto [place, key] = said_at(document, path);
+        complaints.push_back({Severity::error, problem, std::move(place), std::move(key), {}, {}, std::move(text)});
+    };
+    const std::string title(architecture.title);
+    // SDTrainer calls get_prior_prediction before condition_noisy_latents.
+    if (const std::string prior = prior_key(objective, datasets);
+        architecture.wants_conditioned_latents && !prior.empty())
+        complain(prior, Problem::conflict,
+                 "the trainer stops: its prediction without the adapter comes before what " + title +
+                     " puts beside the latents");
+    if (architecture.one_caption_length && objective.classifier_free_guidance)
+        complain("train.do_cfg", Problem::unsupported,
+                 "do_cfg is not modelled for " + title +
+                     ": the blank prompt and the caption, of different lengths, go into one call");
 }
 
 }  // namespace
@@ -473,18 +479,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
                  "the catalogue has no " + part + ", which " + std::string(architecture.title) + " needs"});
     job.environment = overrides.environment;
     job.card = overrides.card;
-    complain_of_prior(document, architecture, config, complaints);
-    if (architecture.one_caption_length && config.train.objective.classifier_free_guidance) {
-        auto [place, key] = said_at(document, "train.do_cfg");
-        complaints.push_back({Severity::error,
-                              Problem::unsupported,
-                              std::move(place),
-                              std::move(key),
-                              {},
-                              {},
-                              "do_cfg is not modelled for " + std::string(architecture.title) +
-                                  ": the blank prompt and the caption, of different lengths, go into one call"});
-    }
+    check_objective(document, architecture, config.train.objective, config.datasets, complaints);
     if (has_errors(complaints) || empty) return Unexpected{std::move(complaints)};
     job.resolved = resolved_keys(job);
     return job;

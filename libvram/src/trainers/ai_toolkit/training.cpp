@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/blocks.hpp"
 #include "shadow/ops.hpp"
 
 namespace vram::trainers::ai_toolkit {
@@ -19,8 +18,6 @@ using shadow::NodeRef;
 using shadow::NoGrad;
 using shadow::Op;
 using shadow::StageScope;
-
-Bytes bytes_of(const Tensor& tensor) { return tensor.defined() ? in_blocks(tensor.layout()->bytes) : 0; }
 
 // mse_loss(reduction="none"): keeps both; its backward makes one tensor.
 void squared_error_backward(Run& run, Node& node, Tensors&, Tensors& out) {
@@ -54,6 +51,20 @@ std::vector<shadow::Parameter*> trainable(Pipeline& pipeline) {
     }
     return all;
 }
+
+/// A name that gets its value back.
+template <class T>
+class GivenBack {
+  public:
+    explicit GivenBack(T& name) : name_(name), value_(name) {}
+    ~GivenBack() { name_ = std::move(value_); }
+    GivenBack(const GivenBack&) = delete;
+    GivenBack& operator=(const GivenBack&) = delete;
+
+  private:
+    T& name_;
+    T value_;
+};
 
 /// Whether the batch is predicted without the adapter first.
 bool predicts_prior(const job::Objective& objective) {
@@ -125,12 +136,12 @@ void Training::step(const std::string& name, std::int64_t number, const job::Bat
 }
 
 Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
-    // Given back before the aside ends.
-    const Tensor scheduler_timesteps = scheduler_timesteps_;
-    const PromptEmbeds diff_output_preservation_embeds = resident_.diff_output_preservation_embeds;
-    std::vector<Tensor> left;
-    for (const Tensor* one : pipeline_.left_by_steps()) left.push_back(*one);
     const shadow::Aside aside(run_);
+    // What the step leaves goes back before the aside ends.
+    const GivenBack timesteps(scheduler_timesteps_);
+    const GivenBack preservation(resident_.diff_output_preservation_embeds);
+    std::deque<GivenBack<Tensor>> left;
+    for (Tensor* one : pipeline_.left_by_steps()) left.emplace_back(*one);
     const bool before = pipeline_.active().model->gradient_checkpointing;
     checkpoint(pipeline_, false);
     const ComponentScope scope(run_, pipeline_.active().component());
@@ -142,11 +153,7 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     const Tensor noise_pred =
         predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds, frame.unconditional_embeds, batch);
     const Bytes kept = run_.live() - start;
-    scheduler_timesteps_ = scheduler_timesteps;
     checkpoint(pipeline_, before);
-    resident_.diff_output_preservation_embeds = diff_output_preservation_embeds;
-    std::size_t i = 0;
-    for (Tensor* one : pipeline_.left_by_steps()) *one = left[i++];
     run_.drop_recordings();
     return kept;
 }
