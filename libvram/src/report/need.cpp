@@ -1,6 +1,9 @@
 #include "report/need.hpp"
 
 #include <algorithm>
+#include <array>
+
+#include "base/parallel.hpp"
 
 namespace vram::report {
 namespace {
@@ -22,21 +25,9 @@ bool leaves_to_the_card(const Trace& trace, const device::Library& library) {
     });
 }
 
-device::Usage without_limit(const Trace& trace, const device::AllocatorConfig& config, const device::Scratch& scratch,
-                            device::Between between = device::Between::keep) {
-    return device::replay(trace, config, device::unlimited, between, scratch);
-}
-
-/// What one phase leaves in the cache is no reason to call the next one large.
-std::vector<Bytes> alone_of(const Trace& trace, const device::AllocatorConfig& config, const device::Scratch& scratch,
-                            const device::Usage& usage) {
-    return reserved_of(usage.phases.size() < 2 ? usage
-                                               : without_limit(trace, config, scratch, device::Between::give_back));
-}
-
-End end_of(const Trace& trace, const device::AllocatorConfig& config, const device::Scratch& scratch) {
-    const device::Usage usage = without_limit(trace, config, scratch);
-    return {usage.allocated_peak, usage.reserved_peak, reserved_of(usage), alone_of(trace, config, scratch, usage)};
+/// `alone`: where phases find an empty cache. What one phase leaves there is no reason to call the next one large.
+End end_of(const device::Usage& usage, const device::Usage& alone) {
+    return {usage.allocated_peak, usage.reserved_peak, reserved_of(usage), reserved_of(alone)};
 }
 
 using Pick = const Bytes& (*)(const Bytes&, const Bytes&);
@@ -139,14 +130,26 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
 Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config, const device::Library& library) {
     using device::Estimate;
     const device::Scratch middle{library, Estimate::mid};
-    Unlimited out{middle, without_limit(trace, config, middle), reserved_bands(trace, config, middle), {}, {}, {}};
-    out.alone = alone_of(trace, config, middle, out.usage);
+    const std::vector<Estimate> estimates = leaves_to_the_card(trace, library)
+                                                ? std::vector{Estimate::mid, Estimate::low, Estimate::high}
+                                                : std::vector{Estimate::mid};
+    constexpr std::array between{device::Between::keep, device::Between::give_back};
+    const auto phases = std::count_if(trace.marks.begin(), trace.marks.end(),
+                                      [](const shadow::Mark& mark) { return mark.kind == MarkKind::phase_begin; });
+    const std::size_t ways = phases < 2 ? 1 : 2;  // nothing lies before a single phase
+    std::vector<std::array<device::Usage, 2>> usages(estimates.size());
+    in_parallel(usages.size() * ways, [&](std::size_t i) {
+        usages[i / ways][i % ways] =
+            device::replay(trace, config, device::unlimited, between[i % ways], {library, estimates[i / ways]});
+    });
+    Unlimited out{middle, {}, reserved_bands(trace, config, middle), reserved_of(usages[0][ways - 1]), {}, {}};
+    out.usage = std::move(usages[0][0]);
     if (out.usage.failure) return out;
     out.low = {out.usage.allocated_peak, out.usage.reserved_peak, reserved_of(out.usage), out.alone};
     out.high = out.low;
-    if (!leaves_to_the_card(trace, library)) return out;
-    out.low = end_of(trace, config, {library, Estimate::low});
-    out.high = end_of(trace, config, {library, Estimate::high});
+    if (estimates.size() == 1) return out;
+    out.low = end_of(usages[1][0], usages[1][ways - 1]);
+    out.high = end_of(usages[2][0], usages[2][ways - 1]);
     reach(out.low, out.usage, out.alone, &std::min<Bytes>);
     reach(out.high, out.usage, out.alone, &std::max<Bytes>);
     return out;
@@ -165,7 +168,7 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
     for (const Attempt& attempt :
          {Attempt{worst_limit(card, unlimited), Estimate::high, unlimited.high.reserved_peak},
           Attempt{card.line.usable_high() - card.outside_low(), Estimate::low, unlimited.low.reserved_peak}}) {
-        if (attempt.limit <= 0) continue;
+        if (attempt.limit <= 0 || unlimited.usage.tensors_peak > attempt.limit) continue;
         if (attempt.reserved <= attempt.limit) break;  // it would not be felt
         const auto within = [&](Estimate estimate) {
             return device::replay(trace, config, device::Capacity(attempt.limit, card.line.capacity),
