@@ -10,6 +10,7 @@ constexpr std::string_view examples = R"(
   vramest check job.yaml                      on this machine's card, or the smallest that holds it
   vramest check job.yaml --gpu rtx-4090       on that card
   vramest check job.yaml --set train.batch_size=2 --json
+  vramest advise job.yaml --gpu rtx-4090      what to change so that it fits
 )";
 
 Unexpected complaint(Problem problem, std::string key, std::string found, std::string nearest, std::string text) {
@@ -113,6 +114,10 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     add_job_options(check, arguments, raw);
     check.add_flag("--json", arguments.json, "print the report as JSON");
     check.add_flag("--strict", arguments.strict, "exit 1 where it is tight");
+    CLI::App& advise = *app.add_subcommand("advise", "the smallest changes that make it fit");
+    add_job_options(advise, arguments, raw);
+    advise.add_flag("--json", arguments.json, "print the advice as JSON");
+    advise.add_option("--write", arguments.out, "write a copy of FILE with the first advice in it");
     CLI::App& trace = *app.add_subcommand("trace", "write the events of the played job, to be laid beside PyTorch's");
     add_job_options(trace, arguments, raw);
     trace.add_option("--out", arguments.out, "where to; standard output if absent");
@@ -148,6 +153,7 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
         return arguments;
     }
     if (check.parsed()) arguments.verb = Verb::check;
+    if (advise.parsed()) arguments.verb = Verb::advise;
     if (trace.parsed()) arguments.verb = Verb::trace;
     if (models.parsed()) arguments.verb = Verb::models;
     if (gpus.parsed()) arguments.verb = Verb::gpus;

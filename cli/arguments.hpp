@@ -8,13 +8,13 @@
 
 namespace vram::cli {
 
-enum class Verb : std::uint8_t { check, trace, models, gpus, trainers, schema, version, help };
+enum class Verb : std::uint8_t { check, advise, trace, models, gpus, trainers, schema, version, help };
 
 /// A command line, understood.
 struct Arguments {
     Verb verb = Verb::help;
     std::string file;  // "-": standard input; models: what is looked at, all that is known if empty
-    std::string out;   // trace: where the events go
+    std::string out;   // trace: where the events go; advise: where the changed file goes
     std::string help;  // what --help prints
     bool json = false, strict = false, scratch = false;
     bool asks_driver = true;       // neither --gpu nor --capacity, or --gpu auto

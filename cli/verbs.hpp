@@ -8,6 +8,7 @@ namespace vram::cli {
 
 // Each verb writes its answer to `out`, complaints to `err`, and returns the exit code.
 [[nodiscard]] int check(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int advise(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int trace(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int models(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int gpus(const Arguments& arguments, std::ostream& out);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "report/words.hpp"
+
 namespace vram::report {
 namespace {
 
@@ -87,15 +89,6 @@ std::optional<Break> break_of(const Report& report, const Card& card) {
         return out;
     }
     return {};
-}
-
-std::string range_text(Bytes low, Bytes high) {
-    const std::string to = vram::to_text(high);
-    std::string from = vram::to_text(low);
-    if (from == to) return to;
-    const std::string unit = to.substr(to.find(' '));
-    if (from.ends_with(unit)) from.resize(from.size() - unit.size());  // "25.24 to 25.48 GiB"
-    return from + " to " + to;
 }
 
 std::string card_text(const GpuLine& gpu) {

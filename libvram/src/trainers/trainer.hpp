@@ -2,8 +2,10 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "vram/base/expected.hpp"
+#include "vram/job/change.hpp"
 #include "vram/job/job.hpp"
 #include "vram/run/facts.hpp"
 
@@ -30,6 +32,10 @@ struct Trainer {
                                   Diagnostics& notes);
     /// Plays the job's phases in the trainer's own order into the run's trace.
     run::Facts (*play)(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run);
+    /// What a user may change in such a document so that the job, which `resolve` made of it, needs less; of each lever
+    /// the mildest first. Whether it helps, and whether the trainer takes it, is for the caller to find out by playing
+    /// it.
+    std::vector<job::Change> (*changes)(const io::Document& document, const job::Job& job);
 };
 
 [[nodiscard]] std::span<const Trainer> trainers();

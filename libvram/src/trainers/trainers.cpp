@@ -1,6 +1,8 @@
+#include "trainers/ai_toolkit/changes.hpp"
 #include "trainers/ai_toolkit/config.hpp"
 #include "trainers/ai_toolkit/play.hpp"
 #include "trainers/ai_toolkit/resolve.hpp"
+#include "trainers/job_changes.hpp"
 #include "trainers/torch/play.hpp"
 #include "trainers/torch/resolve.hpp"
 #include "trainers/trainer.hpp"
@@ -11,9 +13,9 @@ namespace vram::trainers {
 std::span<const Trainer> trainers() {
     static constexpr Trainer all[] = {
         {"torch", "a plain loop in PyTorch 2.13, diffusers 0.42.1 and PEFT 0.21.2 (job-file.md §2)", is_job_file,
-         torch::resolve, torch::play},
+         torch::resolve, torch::play, job_changes},
         {"ai-toolkit", "ai-toolkit 0.12.26 (27a03a91, 2026-08-21)", ai_toolkit::recognises, ai_toolkit::resolve,
-         ai_toolkit::play},
+         ai_toolkit::play, ai_toolkit::changes},
     };
     return all;
 }

@@ -7,16 +7,13 @@
 
 #include "vram/base/expected.hpp"
 #include "vram/io/document.hpp"
+#include "vram/job/change.hpp"
 #include "vram/profile/catalogue.hpp"
 #include "vram/report/report.hpp"
 
 namespace vram::report {
 
-/// `--set key=value`: a key of the job file (job-file.md §1), and its value as YAML flow.
-struct Setting {
-    std::string key, value;
-    bool operator==(const Setting&) const = default;
-};
+using job::Setting;
 
 /// What a driver says about the card of this machine.
 struct DriverCard {

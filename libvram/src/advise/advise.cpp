@@ -1,0 +1,334 @@
+#include "vram/advise/advise.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "advise/practice.hpp"
+#include "base/parallel.hpp"
+#include "report/opened.hpp"
+#include "trainers/job_changes.hpp"
+#include "vram/io/path.hpp"
+
+namespace vram::advise {
+namespace {
+
+using job::Change;
+using job::Lever;
+using report::CheckOptions;
+using report::Report;
+using report::Verdict;
+
+constexpr std::size_t most_proposals = 6;  // more help nobody at two in the morning
+constexpr std::size_t enough_singles = 3;  // then pairs are not looked for
+constexpr std::size_t most_tried = 24;     // pairs or triples that are played
+
+using Picks = std::vector<std::size_t>;  // of the changes, in the order of practice
+
+/// A job with some changes made, as it was played.
+struct Trial {
+    Picks picks;
+    std::vector<Placed> placed;
+    std::string file;
+    Report report;
+};
+
+bool is_video(const job::Job& job) {
+    const auto* training = std::get_if<job::Training>(&job.work);
+    const auto* call = std::get_if<job::Call>(&job.work);
+    if (call != nullptr) return call->batch.frames > 1;
+    return training != nullptr && std::any_of(training->batches.begin(), training->batches.end(),
+                                              [](const job::Batch& batch) { return batch.frames > 1; });
+}
+
+bool is_below(const std::string& path, const std::string& other) {
+    return path.starts_with(other) &&
+           (path.size() == other.size() || path[other.size()] == '.' || path[other.size()] == '[');
+}
+
+/// Whether two changes touch one value, so that the second would undo the first.
+bool collide(const Change& a, const Change& b) {
+    for (const io::Edit& one : a.edits)
+        for (const io::Edit& other : b.edits)
+            if (is_below(one.path, other.path) || is_below(other.path, one.path)) return true;
+    for (const job::Setting& one : a.settings)
+        for (const job::Setting& other : b.settings)
+            if (one.key == other.key) return true;
+    return false;
+}
+
+bool says_already(const io::Document& document, const io::Edit& edit) {
+    const io::Node* node = io::find(document.root, edit.path);
+    return node != nullptr && edit.value && node->spelled() == *edit.value;
+}
+
+int rank_of(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::fits: return 0;
+        case Verdict::tight: return 1;
+        case Verdict::does_not_fit: return 2;
+        case Verdict::cannot_say: return 3;
+    }
+    return 3;
+}
+
+/// What a phase needs of the card; 0 where a report does not have it.
+Bytes need_of(const Report& report, const std::string& phase) {
+    const report::Phase* found = report.phase(phase);
+    return found == nullptr ? 0 : found->needs_high;
+}
+
+class Adviser {
+  public:
+    Adviser(const io::Document& document, const CheckOptions& options, const profile::Catalogue& catalogue,
+            const Report& before, std::vector<Change> changes, bool video)
+        : document_(document),
+          options_(options),
+          catalogue_(catalogue),
+          before_(before),
+          changes_(std::move(changes)),
+          video_(video) {
+        for (Change& change : changes_)
+            std::erase_if(change.edits, [&](const io::Edit& edit) { return says_already(document_, edit); });
+        std::erase_if(changes_, [](const Change& change) { return change.edits.empty() && change.settings.empty(); });
+        std::stable_sort(changes_.begin(), changes_.end(), [&](const Change& a, const Change& b) {
+            return place_of(a.lever, video_) < place_of(b.lever, video_);
+        });
+    }
+
+    void advise(Advised& out) {
+        std::vector<Picks> singles;
+        for (std::size_t i = 0; i < changes_.size(); ++i) singles.push_back({i});
+        singles_ = play(singles);
+        std::vector<Picks> fitting;
+        Lever last = Lever::pace;
+        for (const std::optional<Trial>& trial : singles_) {
+            if (!trial) continue;
+            const Change& change = changes_[trial->picks.front()];
+            if (trial->report.verdict == Verdict::fits) {
+                if (!fitting.empty() && change.lever == last) continue;  // the mildest of a lever is enough
+                last = change.lever;
+                fitting.push_back(trial->picks);
+                if (out.fits.size() < most_proposals) out.fits.push_back(proposal(*trial));
+            } else if (helps(*trial)) {
+                out.helps.push_back(proposal(*trial));
+            } else {
+                out.idle.push_back(trial->placed.front());
+            }
+        }
+        // What is typed into a shell is no edit of the file, and comes behind those that are.
+        std::stable_partition(out.fits.begin(), out.fits.end(),
+                              [](const Proposal& p) { return !p.changes.front().edits.empty(); });
+        for (const std::size_t size : {std::size_t{2}, std::size_t{3}})
+            if (fitting.size() < enough_singles && (size == 2 || out.fits.empty())) combine(size, fitting, out);
+        if (out.fits.empty()) all_together(out);
+    }
+
+  private:
+    /// Nothing where the trainer refuses the changed file, or it cannot be changed in place.
+    [[nodiscard]] std::optional<Trial> play(const Picks& picks) const {
+        Trial trial{picks, {}, document_.text, {}};
+        CheckOptions options = options_;
+        std::vector<io::Edit> edits;
+        for (const std::size_t i : picks) {
+            edits.insert(edits.end(), changes_[i].edits.begin(), changes_[i].edits.end());
+            options.settings.insert(options.settings.end(), changes_[i].settings.begin(), changes_[i].settings.end());
+        }
+        const expected<io::EditedText> edited = io::edited(document_, edits);
+        if (!edited) return {};
+        trial.file = edited->text;
+        auto next = edited->edits.begin();
+        for (const std::size_t i : picks) {
+            const auto end = next + static_cast<std::ptrdiff_t>(changes_[i].edits.size());
+            trial.placed.push_back({changes_[i], {next, end}});
+            next = end;
+        }
+        trial.report = report::check(trial.file, document_.file_name, options, catalogue_);
+        if (trial.report.verdict == Verdict::cannot_say) return {};
+        return trial;
+    }
+    [[nodiscard]] std::vector<std::optional<Trial>> play(const std::vector<Picks>& all) const {
+        std::vector<std::optional<Trial>> out(all.size());
+        in_parallel(all.size(), [&](std::size_t i) { out[i] = play(all[i]); });
+        return out;
+    }
+
+    [[nodiscard]] Bytes usable() const { return before_.gpu.usable(); }
+    [[nodiscard]] Bytes saves(const Trial& trial) const {
+        return before_.peak->device_high - trial.report.peak->device_high;
+    }
+    [[nodiscard]] Bytes saves_there(const Trial& trial) const {
+        const std::string& phase = before_.peak->phase;
+        return trial.report.phase(phase) == nullptr ? saves(trial)
+                                                    : need_of(before_, phase) - need_of(trial.report, phase);
+    }
+    [[nodiscard]] bool helps(const Trial& trial) const {
+        return rank_of(trial.report.verdict) <= rank_of(before_.verdict) && saves(trial) >= 0 &&
+               (saves(trial) > 0 || saves_there(trial) > 0);
+    }
+
+    [[nodiscard]] Proposal proposal(const Trial& trial) const {
+        const report::Peak& peak = *trial.report.peak;
+        return {trial.placed, trial.report.verdict, peak.phase,
+                peak.stage,   peak.device_low,      peak.device_high,
+                saves(trial), saves_there(trial),   std::max<Bytes>(0, peak.device_high - usable()),
+                trial.file};
+    }
+
+    /// What the job would need if what each change saves by itself added up, phase by phase. Only for the order in
+    /// which changes are played together.
+    [[nodiscard]] Bytes guess(const Picks& picks) const {
+        Bytes most = 0;
+        for (const report::Phase& phase : before_.phases) {
+            Bytes need = phase.needs_high;
+            for (const std::size_t i : picks) need -= phase.needs_high - need_of(singles_[i]->report, phase.name);
+            most = std::max(most, need);
+        }
+        return most;
+    }
+    /// Whether it saves anything in a phase that is too large.
+    [[nodiscard]] bool is_of_use(std::size_t i) const {
+        if (!singles_[i] || changes_[i].lever == Lever::pace) return false;
+        return std::any_of(before_.phases.begin(), before_.phases.end(), [&](const report::Phase& phase) {
+            return phase.needs_high > usable() && need_of(singles_[i]->report, phase.name) < phase.needs_high;
+        });
+    }
+    [[nodiscard]] bool go_together(const Picks& picks) const {
+        for (std::size_t a = 0; a < picks.size(); ++a)
+            for (std::size_t b = a + 1; b < picks.size(); ++b)
+                if (collide(changes_[picks[a]], changes_[picks[b]])) return false;
+        return true;
+    }
+    [[nodiscard]] std::size_t places(const Picks& picks) const {
+        std::size_t sum = 0;
+        for (const std::size_t i : picks) sum += place_of(changes_[i].lever, video_);
+        return sum;
+    }
+
+    void subsets(std::size_t size, std::size_t from, Picks& picks, const std::vector<Picks>& fitting,
+                 std::vector<Picks>& out) const {
+        if (picks.size() == size) {
+            if (go_together(picks) && guess(picks) <= usable()) out.push_back(picks);
+            return;
+        }
+        for (std::size_t i = from; i < changes_.size(); ++i) {
+            const bool fits_alone = std::any_of(fitting.begin(), fitting.end(), [&](const Picks& fit) {
+                return changes_[fit.front()].lever == changes_[i].lever;
+            });
+            if (fits_alone || !is_of_use(i)) continue;
+            picks.push_back(i);
+            subsets(size, i + 1, picks, fitting, out);
+            picks.pop_back();
+        }
+    }
+
+    /// The cheapest pairs or triples of changes of which none is enough alone.
+    void combine(std::size_t size, const std::vector<Picks>& fitting, Advised& out) const {
+        std::vector<Picks> candidates;
+        Picks picks;
+        subsets(size, 0, picks, fitting, candidates);
+        std::stable_sort(candidates.begin(), candidates.end(),
+                         [&](const Picks& a, const Picks& b) { return places(a) < places(b); });
+        candidates.resize(std::min(candidates.size(), most_tried));
+        constexpr std::size_t at_once = 4;
+        std::vector<std::vector<Lever>> met;
+        for (std::size_t i = 0; i < candidates.size() && out.fits.size() < enough_singles; i += at_once) {
+            const std::vector<Picks> wave(
+                candidates.begin() + static_cast<std::ptrdiff_t>(i),
+                candidates.begin() + static_cast<std::ptrdiff_t>(std::min(i + at_once, candidates.size())));
+            for (const std::optional<Trial>& trial : play(wave)) {
+                if (!trial || trial->report.verdict != Verdict::fits || out.fits.size() >= enough_singles) continue;
+                std::vector<Lever> levers;
+                for (const std::size_t pick : trial->picks) levers.push_back(changes_[pick].lever);
+                if (std::find(met.begin(), met.end(), levers) != met.end()) continue;
+                met.push_back(std::move(levers));
+                out.fits.push_back(proposal(*trial));
+            }
+        }
+    }
+
+    /// Everything that is of use, of each lever what saves most; then without those that are not needed after all, the
+    /// costliest first.
+    void all_together(Advised& out) const {
+        Picks picks;
+        for (std::size_t i = 0; i < changes_.size(); ++i) {
+            if (!is_of_use(i)) continue;
+            // Of those that exclude each other the one with which less is needed.
+            const auto rival = std::find_if(picks.begin(), picks.end(), [&](std::size_t pick) {
+                return collide(changes_[pick], changes_[i]) || changes_[pick].lever == changes_[i].lever;
+            });
+            if (rival == picks.end())
+                picks.push_back(i);
+            else if (guess({i}) < guess({*rival}))
+                *rival = i;
+        }
+        std::optional<Trial> best;
+        for (const std::optional<Trial>& single : singles_)
+            if (single && (!best || single->report.peak->device_high < best->report.peak->device_high)) best = single;
+        if (picks.size() > 1)
+            if (std::optional<Trial> all = play(picks);
+                all && (!best || all->report.peak->device_high < best->report.peak->device_high))
+                best = std::move(all);
+        if (!best) return;
+        for (std::size_t i = best->picks.size(); i-- > 0 && best->picks.size() > 1;) {
+            Picks fewer = best->picks;
+            fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+            std::optional<Trial> trial = play(fewer);
+            const bool as_good = trial && (best->report.verdict == Verdict::fits
+                                               ? trial->report.verdict == Verdict::fits
+                                               : trial->report.peak->device_high <= best->report.peak->device_high);
+            if (as_good) best = std::move(trial);
+        }
+        if (best->report.verdict == Verdict::fits)
+            out.fits.push_back(proposal(*best));
+        else if (helps(*best))
+            out.nearest = proposal(*best);
+    }
+
+    const io::Document& document_;
+    const CheckOptions& options_;
+    const profile::Catalogue& catalogue_;
+    const Report& before_;
+    std::vector<Change> changes_;
+    bool video_;
+    std::vector<std::optional<Trial>> singles_;  // by change
+};
+
+}  // namespace
+
+Advised advise(std::string_view text, std::string file_name, const CheckOptions& options,
+               const profile::Catalogue& catalogue) {
+    Advised out;
+    CheckOptions once = options;
+    once.compares_checkpointing = false;
+    out.before = report::check(text, file_name, once, catalogue);
+    if (out.before.verdict == Verdict::cannot_say) return out;
+    if (out.before.gpu.chosen_by == report::ChosenBy::smallest_that_holds) {
+        out.before = report::refused(
+            file_name, {{Severity::error,
+                         Problem::missing_key,
+                         {},
+                         "--gpu",
+                         {},
+                         {},
+                         "advice is about a card: name one with --gpu or --capacity, in the job, or have a driver"}});
+        return out;
+    }
+    const expected<io::Document> document = io::read(text, file_name, io::format_of(file_name, text));
+    Diagnostics notes;
+    const expected<report::Opened> opened = report::open(text, file_name, once, catalogue, notes);
+    if (!document || !opened) return out;
+    out.is_video = is_video(opened->job);
+    if (out.before.verdict == Verdict::fits) return out;
+    std::vector<Change> changes = opened->trainer->changes(*document, opened->job);
+    for (Change& change : trainers::surrounding_changes(opened->job)) changes.push_back(std::move(change));
+    Adviser(*document, once, catalogue, out.before, std::move(changes), out.is_video).advise(out);
+    return out;
+}
+
+int exit_code(const Advised& advised) {
+    if (advised.before.verdict == Verdict::cannot_say) return 2;
+    return advised.before.verdict == Verdict::fits || !advised.fits.empty() ? 0 : 1;
+}
+
+}  // namespace vram::advise

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+
+#include "vram/job/change.hpp"
+
+namespace vram::advise {
+
+/// The place of a lever in the order in which practice tries them, 0 first.
+///
+/// Images: checkpointing → batch 1, with accumulation → the top bucket → samples → what is cached → low VRAM,
+/// quantising, offloading → what changes the result. Videos: frames before the batch. Source: docs/advise.md.
+[[nodiscard]] std::size_t place_of(job::Lever lever, bool is_video);
+
+}  // namespace vram::advise

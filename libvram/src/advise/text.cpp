@@ -1,0 +1,115 @@
+#include <algorithm>
+
+#include "report/words.hpp"
+#include "vram/advise/advise.hpp"
+
+namespace vram::advise {
+namespace {
+
+using report::Verdict;
+
+std::string spelled(Verdict verdict) {
+    std::string out(report::to_text(verdict));
+    std::replace(out.begin(), out.end(), '_', ' ');
+    return out;
+}
+
+std::string place_of(const io::Edited& edit) {
+    std::string out = edit.place.file + ":" + std::to_string(edit.place.line) + ": ";
+    if (edit.is_new) {
+        const std::size_t dot = edit.edit.path.rfind('.');
+        const bool is_root = dot == std::string::npos;
+        return out + "add " + edit.edit.path.substr(is_root ? 0 : dot + 1) + ": " + edit.after +
+               (is_root ? "" : " to " + edit.edit.path.substr(0, dot));
+    }
+    if (!edit.edit.value) return out + "take away " + edit.edit.path + " (" + edit.before + ")";
+    return out + edit.edit.path + ": " + edit.before + " -> " + edit.after;
+}
+
+std::string lines_of(const Placed& placed, const std::string& indent) {
+    std::string out;
+    for (const io::Edited& edit : placed.edits) out += indent + place_of(edit) + "\n";
+    if (!placed.change.shell.empty()) out += indent + placed.change.shell + "\n";
+    if (!placed.change.panel.empty()) out += indent + "in the web interface: " + placed.change.panel + "\n";
+    return out;
+}
+
+std::string what_of(const Proposal& proposal) {
+    std::string out;
+    for (const Placed& placed : proposal.changes) out += (out.empty() ? "" : "; and ") + placed.change.text;
+    return out;
+}
+
+std::string cost_of(const Proposal& proposal) {
+    std::string out;
+    for (const Placed& placed : proposal.changes) {
+        if (placed.change.price == job::Price::nothing) continue;
+        std::string cost(job::to_text(placed.change.price));
+        if (!placed.change.cost.empty()) cost += " (" + placed.change.cost + ")";
+        if (out.find(cost) == std::string::npos) out += (out.empty() ? "" : ", ") + cost;
+    }
+    return out.empty() ? "nothing" : out;
+}
+
+/// "saves 3.10 GiB in sample, 2.00 GiB at its highest; then fits: 21.40 to 21.61 GiB, tightest in step 2".
+std::string effect_of(const Proposal& proposal, const report::Report& before) {
+    std::string out = "saves " + vram::to_text(proposal.saves_there) + " in " + before.peak->phase;
+    if (proposal.saves != proposal.saves_there) out += ", " + vram::to_text(proposal.saves) + " at its highest";
+    out += "; then " + spelled(proposal.verdict) + ": " +
+           report::range_text(proposal.device_low, proposal.device_high) + ", tightest in " + proposal.phase;
+    if (proposal.short_of > 0) out += ", " + vram::to_text(proposal.short_of) + " too little";
+    return out;
+}
+
+std::string text_of(const Proposal& proposal, const report::Report& before, const std::string& number) {
+    const std::string indent(number.size(), ' ');
+    std::string out = number + what_of(proposal) + "\n" + indent + effect_of(proposal, before) + "\n" + indent +
+                      "costs " + cost_of(proposal) + "\n";
+    for (const Placed& placed : proposal.changes) out += lines_of(placed, indent);
+    return out;
+}
+
+/// Of each lever the change that leaves least to do; all of them stand in the JSON.
+std::vector<Proposal> best_of_each(const std::vector<Proposal>& proposals) {
+    std::vector<Proposal> out;
+    for (const Proposal& proposal : proposals) {
+        const bool is_next =
+            out.empty() || out.back().changes.front().change.lever != proposal.changes.front().change.lever;
+        if (is_next)
+            out.push_back(proposal);
+        else if (proposal.short_of < out.back().short_of)
+            out.back() = proposal;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string to_text(const Advised& advised) {
+    const report::Report& before = advised.before;
+    std::string out = spelled(before.verdict) + ": " + before.reason + "\n";
+    if (before.verdict == Verdict::cannot_say) return out;
+    if (before.verdict == Verdict::fits) return out + "nothing has to change\n";
+    if (!advised.fits.empty()) {
+        out += "\nwhat makes it fit, the safest first\n";
+        for (std::size_t i = 0; i < advised.fits.size(); ++i)
+            out += text_of(advised.fits[i], before, "  " + std::to_string(i + 1) + ". ");
+    } else {
+        out += "\nno change that is known makes it fit\n";
+        if (advised.nearest) out += "nearest\n" + text_of(*advised.nearest, before, "     ");
+    }
+    if (!advised.helps.empty()) {
+        out += "\nneeds less, and is not enough alone\n";
+        for (const Proposal& proposal : best_of_each(advised.helps))
+            out += "  - " + what_of(proposal) + ": saves " +
+                   vram::to_text(std::max(proposal.saves, proposal.saves_there)) + ", then " +
+                   vram::to_text(proposal.short_of) + " too little in " + proposal.phase + "\n";
+    }
+    if (!advised.idle.empty()) {
+        out += "\nmoves nothing where it is tightest (" + before.peak->phase + ")\n";
+        for (const Placed& placed : advised.idle) out += "  - " + placed.change.text + "\n";
+    }
+    return out;
+}
+
+}  // namespace vram::advise
