@@ -7,6 +7,7 @@ namespace vram::python {
 // One file each: register_<concept>.cpp.
 void register_report(pybind11::module_& m);
 void register_check(pybind11::module_& m);
+void register_advise(pybind11::module_& m);
 void register_catalogue(pybind11::module_& m);
 void register_cli(pybind11::module_& m);
 

@@ -5,11 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "asked.hpp"
 #include "catalogue.hpp"
-#include "node_of.hpp"
 #include "register.hpp"
-#include "vram/io/file.hpp"
-#include "vram/probe/driver.hpp"
 #include "vram/report/check.hpp"
 
 namespace py = pybind11;
@@ -18,115 +16,12 @@ using namespace py::literals;
 namespace vram::python {
 namespace {
 
-Diagnostic complaint(Problem problem, std::string key, std::string found, std::string text) {
-    return {Severity::error, problem, {}, std::move(key), std::move(found), {}, std::move(text)};
-}
-
-/// A path where `job` is one, as the file system has it (names that are not UTF-8 come through), else what a dict says.
-struct Input {
-    std::optional<std::string> path;
-    std::string source;  // for people
-    io::Document document;
-};
-
-Input input_of(py::handle job, Diagnostics& complaints) {
-    if (PyUnicode_Check(job.ptr()) || py::hasattr(job, "__fspath__")) {
-        const auto path = py::reinterpret_steal<py::object>(PyOS_FSPath(job.ptr()));
-        if (!path) throw py::error_already_set();
-        if (!PyUnicode_Check(path.ptr())) throw py::type_error("job must be a path of str, not of bytes");
-        const auto encoded = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
-        const auto shown = py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(path.ptr(), "utf-8", "replace"));
-        if (!encoded || !shown) {
-            PyErr_Clear();
-            complaints.push_back(complaint(Problem::bad_encoding, "", {}, "job is a name that no file can have"));
-            return {std::nullopt, "<job>", {}};
-        }
-        const std::string name(shown);
-        if (name.find('\n') != std::string::npos) {
-            complaints.push_back(
-                complaint(Problem::bad_value, "", {}, "job is a text, not a path: give a path or a dict"));
-            return {std::nullopt, "<job>", {}};
-        }
-        return {std::string(encoded), name, {}};
-    }
-    if (!py::isinstance(job, py::module_::import("collections.abc").attr("Mapping")))
-        throw py::type_error(std::string("job must be a path or a dict, not ") + Py_TYPE(job.ptr())->tp_name);
-    Input input{std::nullopt, "<dict>", {}};
-    input.document.file_name = input.source;
-    input.document.root = node_of(job, complaints);
-    return input;
-}
-
-/// "24 GiB", or bytes.
-Bytes capacity_of(py::handle capacity, Diagnostics& complaints) {
-    if (capacity.is_none()) return 0;
-    if (PyBool_Check(capacity.ptr()) || !(PyLong_Check(capacity.ptr()) || PyUnicode_Check(capacity.ptr())))
-        throw py::type_error(std::string("capacity must be an int or a str such as '24 GiB', not ") +
-                             Py_TYPE(capacity.ptr())->tp_name);
-    const std::string found = py::str(capacity);
-    Bytes bytes = 0;
-    if (PyUnicode_Check(capacity.ptr())) {
-        if (!parse_bytes(found, bytes))
-            complaints.push_back(complaint(Problem::bad_unit, "capacity", found, "capacity is no size such as 24 GiB"));
-        else if (bytes == 0)
-            complaints.push_back(complaint(Problem::out_of_range, "capacity", found, "capacity must be above 0"));
-        return bytes;
-    }
-    int overflow = 0;
-    bytes = PyLong_AsLongLongAndOverflow(capacity.ptr(), &overflow);
-    if (overflow > 0)
-        complaints.push_back(complaint(Problem::overflow, "capacity", found, "capacity is beyond 63 bits"));
-    else if (overflow < 0 || bytes <= 0)
-        complaints.push_back(complaint(Problem::out_of_range, "capacity", found, "capacity must be above 0"));
-    return bytes;
-}
-
-/// Keys of the job file with their values: a mapping of Python values, or "key=value" with YAML values as on the
-/// command line.
-std::vector<report::Setting> settings_of(py::handle sets, Diagnostics& complaints) {
-    std::vector<report::Setting> settings;
-    if (sets.is_none()) return settings;
-    if (PyUnicode_Check(sets.ptr())) throw py::type_error("sets must be a dict or a list of 'key=value', not str");
-    if (py::isinstance(sets, py::module_::import("collections.abc").attr("Mapping"))) {
-        const io::Node node = node_of(sets, complaints);
-        if (const io::Map* map = node.map())
-            for (const io::Member& member : *map) settings.push_back({member.key, flow_of(member.value)});
-        return settings;
-    }
-    for (const py::handle item : py::iter(sets)) {
-        if (!PyUnicode_Check(item.ptr()))
-            throw py::type_error(std::string("sets must hold str, not ") + Py_TYPE(item.ptr())->tp_name);
-        const std::string text = py::cast<std::string>(item);
-        const std::size_t equals = text.find('=');
-        if (equals == std::string::npos)
-            complaints.push_back(complaint(Problem::bad_value, "sets", text, text + " is not key=value"));
-        else
-            settings.push_back({text.substr(0, equals), text.substr(equals + 1)});
-    }
-    return settings;
-}
-
 report::Report check(py::handle job, const std::optional<std::string>& gpu, py::handle capacity, py::handle sets) {
-    Diagnostics complaints;
-    Input input = input_of(job, complaints);
-    report::CheckOptions options;
-    options.capacity = capacity_of(capacity, complaints);
-    options.settings = settings_of(sets, complaints);
-    const bool asks_driver = gpu && *gpu == "auto";
-    if (gpu && !asks_driver) options.gpu = *gpu;
-    if (gpu && !capacity.is_none())
-        complaints.push_back(complaint(Problem::conflict, "gpu", *gpu, "gpu and capacity exclude each other"));
-
-    // From here on no Python object is touched.
-    const py::gil_scoped_release released;
-    if (!complaints.empty()) return report::refused(input.source, std::move(complaints));
-    if (asks_driver) options.driver = probe::card_of_this_machine();
-    if (!input.path) return report::check(std::move(input.document), options, catalogue());
-    const expected<std::string> text = io::read_file(*input.path);
-    if (text) return report::check(*text, input.source, options, catalogue());
-    Diagnostics unread = text.error();
-    for (Diagnostic& complaint : unread) complaint.place.file = input.source;
-    return report::refused(input.source, std::move(unread));
+    Asked asked(job, gpu, capacity, sets);
+    const py::gil_scoped_release released;  // from here on no Python object is touched
+    expected<io::Document> document = asked.document();
+    return document ? report::check(*std::move(document), asked.options, catalogue())
+                    : report::refused(asked.source, document.error());
 }
 
 }  // namespace

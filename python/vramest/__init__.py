@@ -4,16 +4,20 @@
 
     report = vramest.check("job.yaml", gpu="RTX 4090")
     report.verdict, report.peak.device, report.phase("step 2").stages
+    vramest.advise("job.yaml", gpu="RTX 4090").fits
 
 All sizes are bytes. What a report's fields mean stands in docs/job-file.md.
 """
 
 from vramest._core import (
     Advice,
+    Advised,
     Card,
+    Change,
     Checkpointing,
     Counts,
     Diagnostic,
+    Edit,
     GpuLine,
     JobLine,
     MemoryRange,
@@ -21,11 +25,13 @@ from vramest._core import (
     Part,
     Peak,
     Phase,
+    Proposal,
     Report,
     Risk,
     Stage,
     Trainer,
     __version__,
+    advise,
     check,
     gpus,
     models,
@@ -34,10 +40,13 @@ from vramest._core import (
 
 __all__ = [
     "Advice",
+    "Advised",
     "Card",
+    "Change",
     "Checkpointing",
     "Counts",
     "Diagnostic",
+    "Edit",
     "GpuLine",
     "JobLine",
     "MemoryRange",
@@ -45,11 +54,13 @@ __all__ = [
     "Part",
     "Peak",
     "Phase",
+    "Proposal",
     "Report",
     "Risk",
     "Stage",
     "Trainer",
     "__version__",
+    "advise",
     "check",
     "gpus",
     "models",

@@ -72,6 +72,9 @@ int rank_of(Verdict verdict) {
     return 3;
 }
 
+/// How far the highest need lies above what the card offers; below 0 it fits.
+Bytes shortage(const Report& report) { return report.peak->device_high - report.gpu.usable(); }
+
 /// What a phase needs of the card; 0 where a report does not have it.
 Bytes need_of(const Report& report, const std::string& phase) {
     const report::Phase* found = report.phase(phase);
@@ -117,14 +120,25 @@ class Adviser {
             }
         }
         // What is typed into a shell is no edit of the file, and comes behind those that are.
-        std::stable_partition(out.fits.begin(), out.fits.end(),
-                              [](const Proposal& p) { return !p.changes.front().edits.empty(); });
-        for (const std::size_t size : {std::size_t{2}, std::size_t{3}})
-            if (fitting.size() < enough_singles && (size == 2 || out.fits.empty())) combine(size, fitting, out);
-        if (out.fits.empty()) all_together(out);
+        std::stable_partition(out.fits.begin(), out.fits.end(), is_in_file);
+        const auto any_in_file = [&] { return std::any_of(out.fits.begin(), out.fits.end(), is_in_file); };
+        for (const bool surroundings : {false, true}) {
+            with_surroundings_ = surroundings;
+            if (surroundings && !out.fits.empty()) break;
+            for (const std::size_t size : {std::size_t{2}, std::size_t{3}})
+                if (fitting.size() < enough_singles && (size == 2 || !any_in_file())) combine(size, fitting, out);
+            if (!any_in_file()) all_together(out);
+        }
+        std::stable_partition(out.fits.begin(), out.fits.end(), is_in_file);
     }
 
   private:
+    /// Whether the file alone says it all.
+    [[nodiscard]] static bool is_in_file(const Proposal& proposal) {
+        return std::all_of(proposal.changes.begin(), proposal.changes.end(),
+                           [](const Placed& placed) { return placed.change.settings.empty(); });
+    }
+
     /// Nothing where the trainer refuses the changed file, or it cannot be changed in place.
     [[nodiscard]] std::optional<Trial> play(const Picks& picks) const {
         Trial trial{picks, {}, document_.text, {}};
@@ -134,16 +148,16 @@ class Adviser {
             edits.insert(edits.end(), changes_[i].edits.begin(), changes_[i].edits.end());
             options.settings.insert(options.settings.end(), changes_[i].settings.begin(), changes_[i].settings.end());
         }
-        const expected<io::EditedText> edited = io::edited(document_, edits);
+        expected<io::EditedDocument> edited = io::edited(document_, edits);
         if (!edited) return {};
-        trial.file = edited->text;
+        trial.file = edited->document.text;
         auto next = edited->edits.begin();
         for (const std::size_t i : picks) {
             const auto end = next + static_cast<std::ptrdiff_t>(changes_[i].edits.size());
             trial.placed.push_back({changes_[i], {next, end}});
             next = end;
         }
-        trial.report = report::check(trial.file, document_.file_name, options, catalogue_);
+        trial.report = report::check(std::move(edited->document), options, catalogue_);
         if (trial.report.verdict == Verdict::cannot_say) return {};
         return trial;
     }
@@ -163,15 +177,16 @@ class Adviser {
                                                     : need_of(before_, phase) - need_of(trial.report, phase);
     }
     [[nodiscard]] bool helps(const Trial& trial) const {
-        return rank_of(trial.report.verdict) <= rank_of(before_.verdict) && saves(trial) >= 0 &&
-               (saves(trial) > 0 || saves_there(trial) > 0);
+        const Bytes now = shortage(before_), then = shortage(trial.report);
+        return rank_of(trial.report.verdict) <= rank_of(before_.verdict) && then <= now &&
+               (then < now || saves_there(trial) > 0);
     }
 
     [[nodiscard]] Proposal proposal(const Trial& trial) const {
         const report::Peak& peak = *trial.report.peak;
         return {trial.placed, trial.report.verdict, peak.phase,
                 peak.stage,   peak.device_low,      peak.device_high,
-                saves(trial), saves_there(trial),   std::max<Bytes>(0, peak.device_high - usable()),
+                saves(trial), saves_there(trial),   std::max<Bytes>(0, shortage(trial.report)),
                 trial.file};
     }
 
@@ -189,6 +204,7 @@ class Adviser {
     /// Whether it saves anything in a phase that is too large.
     [[nodiscard]] bool is_of_use(std::size_t i) const {
         if (!singles_[i] || changes_[i].lever == Lever::pace) return false;
+        if (!with_surroundings_ && !changes_[i].settings.empty()) return false;
         return std::any_of(before_.phases.begin(), before_.phases.end(), [&](const report::Phase& phase) {
             return phase.needs_high > usable() && need_of(singles_[i]->report, phase.name) < phase.needs_high;
         });
@@ -264,24 +280,28 @@ class Adviser {
         }
         std::optional<Trial> best;
         for (const std::optional<Trial>& single : singles_)
-            if (single && (!best || single->report.peak->device_high < best->report.peak->device_high)) best = single;
+            if (single && is_of_use(single->picks.front()) &&
+                (!best || shortage(single->report) < shortage(best->report)))
+                best = single;
         if (picks.size() > 1)
             if (std::optional<Trial> all = play(picks);
-                all && (!best || all->report.peak->device_high < best->report.peak->device_high))
+                all && (!best || shortage(all->report) < shortage(best->report)))
                 best = std::move(all);
         if (!best) return;
         for (std::size_t i = best->picks.size(); i-- > 0 && best->picks.size() > 1;) {
             Picks fewer = best->picks;
             fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
             std::optional<Trial> trial = play(fewer);
-            const bool as_good = trial && (best->report.verdict == Verdict::fits
-                                               ? trial->report.verdict == Verdict::fits
-                                               : trial->report.peak->device_high <= best->report.peak->device_high);
+            const bool as_good =
+                trial && (best->report.verdict == Verdict::fits ? trial->report.verdict == Verdict::fits
+                                                                : shortage(trial->report) <= shortage(best->report));
             if (as_good) best = std::move(trial);
         }
-        if (best->report.verdict == Verdict::fits)
+        if (best->report.verdict == Verdict::fits) {
             out.fits.push_back(proposal(*best));
-        else if (helps(*best))
+            out.nearest.reset();
+        }
+        if (out.fits.empty() && helps(*best) && (!out.nearest || shortage(best->report) < out.nearest->short_of))
             out.nearest = proposal(*best);
     }
 
@@ -291,6 +311,7 @@ class Adviser {
     const Report& before_;
     std::vector<Change> changes_;
     bool video_;
+    bool with_surroundings_ = false;             // what is no edit of the file may be combined, too
     std::vector<std::optional<Trial>> singles_;  // by change
 };
 
@@ -298,31 +319,40 @@ class Adviser {
 
 Advised advise(std::string_view text, std::string file_name, const CheckOptions& options,
                const profile::Catalogue& catalogue) {
+    const io::Format format = io::format_of(file_name, text);
+    expected<io::Document> document = io::read(text, file_name, format);
+    if (document) return advise(*std::move(document), options, catalogue);
+    Advised out;
+    out.before = report::refused(std::move(file_name), document.error());
+    return out;
+}
+
+Advised advise(io::Document document, const CheckOptions& options, const profile::Catalogue& catalogue) {
     Advised out;
     CheckOptions once = options;
     once.compares_checkpointing = false;
-    out.before = report::check(text, file_name, once, catalogue);
+    out.before = report::check(document, once, catalogue);
     if (out.before.verdict == Verdict::cannot_say) return out;
     if (out.before.gpu.chosen_by == report::ChosenBy::smallest_that_holds) {
         out.before = report::refused(
-            file_name, {{Severity::error,
-                         Problem::missing_key,
-                         {},
-                         "--gpu",
-                         {},
-                         {},
-                         "advice is about a card: name one with --gpu or --capacity, in the job, or have a driver"}});
+            document.file_name,
+            {{Severity::error,
+              Problem::missing_key,
+              {},
+              "--gpu",
+              {},
+              {},
+              "advice is about a card: name one with --gpu or --capacity, in the job, or have a driver"}});
         return out;
     }
-    const expected<io::Document> document = io::read(text, file_name, io::format_of(file_name, text));
     Diagnostics notes;
-    const expected<report::Opened> opened = report::open(text, file_name, once, catalogue, notes);
-    if (!document || !opened) return out;
+    const expected<report::Opened> opened = report::open(document, once, catalogue, notes);
+    if (!opened) return out;
     out.is_video = is_video(opened->job);
     if (out.before.verdict == Verdict::fits) return out;
-    std::vector<Change> changes = opened->trainer->changes(*document, opened->job);
+    std::vector<Change> changes = opened->trainer->changes(document, opened->job);
     for (Change& change : trainers::surrounding_changes(opened->job)) changes.push_back(std::move(change));
-    Adviser(*document, once, catalogue, out.before, std::move(changes), out.is_video).advise(out);
+    Adviser(document, once, catalogue, out.before, std::move(changes), out.is_video).advise(out);
     return out;
 }
 

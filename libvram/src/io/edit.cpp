@@ -336,15 +336,17 @@ Edited described(const Document& document, const Edit& edit, const std::vector<S
         node = next;
     }
     const Map* map = node->map();
-    out.place = map != nullptr && !map->empty() ? document.place_of(map->back().key_span) : document.place_of(*node);
+    const bool is_behind = node->origin == Origin::file && map != nullptr && !map->empty();
+    out.place = is_behind ? document.place_of(map->back().key_span) : document.place_of(*node);
     return out;
 }
 
 }  // namespace
 
-expected<EditedText> edited(const Document& document, const std::vector<Edit>& edits) {
-    EditedText out{document.text, {}};
-    Document now = document;
+expected<EditedDocument> edited(const Document& document, const std::vector<Edit>& edits) {
+    EditedDocument out{document, {}};
+    Document& now = out.document;
+    const bool has_text = !document.text.empty();
     for (const Edit& edit : edits) {
         const std::optional<std::vector<Step>> steps = steps_of(edit.path);
         const auto failed = [&](Problem problem, std::string text) {
@@ -359,7 +361,10 @@ expected<EditedText> edited(const Document& document, const std::vector<Edit>& e
             return failed(Problem::unknown_option, edit.path + " is not there and cannot be taken away");
         }
         out.edits.push_back(described(document, edit, *steps));
-
+        if (!has_text) {
+            now = std::move(wanted);
+            continue;
+        }
         const Node* value = edit.value ? find(wanted.root, edit.path) : nullptr;
         const expected<Splice> splice = Editor(now).splice(edit, *steps, value == nullptr ? Node{} : *value);
         if (!splice) return Unexpected{splice.error()};
@@ -370,7 +375,6 @@ expected<EditedText> edited(const Document& document, const std::vector<Edit>& e
             return failed(Problem::unsupported, edit.path + " cannot be changed in place");
         now = *std::move(again);
     }
-    out.text = std::move(now.text);
     return out;
 }
 

@@ -12,8 +12,8 @@ namespace {
 std::string after(const std::string& text, Format format, const std::vector<Edit>& edits) {
     const expected<Document> document = read(text, "f", format);
     REQUIRE(document);
-    const expected<EditedText> out = edited(*document, edits);
-    return out ? out->text : "refused: " + out.error().front().text;
+    const expected<EditedDocument> out = edited(*document, edits);
+    return out ? out->document.text : "refused: " + out.error().front().text;
 }
 
 const std::string config = R"(# mine
@@ -135,7 +135,7 @@ TEST_CASE("what cannot be said in place is refused") {
 TEST_CASE("an edit says where it lands and what stood there") {
     const expected<Document> document = read(config, "f.yaml", Format::yaml);
     REQUIRE(document);
-    const expected<EditedText> out =
+    const expected<EditedDocument> out =
         edited(*document, {{"train.batch_size", "1"}, {"train.ema", "true"}, {"datasets[0].resolution[2]", {}}});
     REQUIRE(out);
     REQUIRE(out->edits.size() == 3);
@@ -146,4 +146,15 @@ TEST_CASE("an edit says where it lands and what stood there") {
     CHECK(out->edits[1].place.line == 6);
     CHECK(out->edits[2].before == "1024");
     CHECK(out->edits[2].after.empty());
+}
+
+TEST_CASE("of a document without a text the tree is changed") {
+    Document document;
+    document.root.put("train", Node{Map{}}).put("batch_size", Node{std::int64_t{4}});
+    const expected<EditedDocument> out = edited(document, {{"train.batch_size", "1"}, {"train.ema", "false"}});
+    REQUIRE(out);
+    CHECK(shown(out->document.root) == "{train: {batch_size: 1, ema: false}}");
+    CHECK(out->document.text.empty());
+    CHECK(out->edits[0].before == "4");
+    CHECK(out->edits[0].place.line == 0);
 }

@@ -27,7 +27,7 @@ struct Proposal {
     Bytes saves = 0;                        // of the highest need: device_high before − after
     Bytes saves_there = 0;  // of what the phase needs that was tightest before; as `saves` where that phase is gone
     Bytes short_of = 0;     // how far device_high lies above what the card offers; 0: it fits
-    std::string file;       // the whole file with the edits in it; as it was where there are none
+    std::string file;       // the whole text with the edits in it; empty where the job was built in code
     bool operator==(const Proposal&) const = default;
 };
 
@@ -49,6 +49,10 @@ struct Advised {
 /// options, the job or the driver; before.verdict is cannot_say otherwise. A job that fits gets no proposals.
 /// Nothing is written; errors and limits are those of `check`.
 [[nodiscard]] Advised advise(std::string_view text, std::string file_name, const report::CheckOptions& options,
+                             const profile::Catalogue& catalogue);
+
+/// The same of a document that is there already, as one built in code.
+[[nodiscard]] Advised advise(io::Document document, const report::CheckOptions& options,
                              const profile::Catalogue& catalogue);
 
 /// 0 where it fits or a proposal does, 1 where none does, 2 where nothing can be said.

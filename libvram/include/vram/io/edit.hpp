@@ -25,19 +25,20 @@ struct Edited {
     bool operator==(const Edited&) const = default;
 };
 
-struct EditedText {
-    std::string text;
+struct EditedDocument {
+    Document document;          // with its new text
     std::vector<Edited> edits;  // in the order that was asked for
 };
 
-/// The document's text with the edits made in place, in the file's own format: comments, order, quotes, blank lines and
-/// line ends of all else stay as they are. A new key goes behind the last one of its map, in the indentation of its
-/// neighbours; maps that are missing on the way are written too. Edits are made one after the other.
+/// The document with the edits made in its text, in place, in the file's own format: comments, order, quotes, blank
+/// lines and line ends of all else stay as they are. A new key goes behind the last one of its map, in the indentation
+/// of its neighbours; maps that are missing on the way are written too. Edits are made one after the other.
 ///
-/// The result has been read again and says what it should and nothing else. Errors, with the place and key:
+/// The result has been read again and says what it should and nothing else. Of a document that was built in code there
+/// is no text, and its tree alone is changed. Errors, with the place and key:
 /// unknown_option (a malformed path, or nothing to take away), wrong_type and out_of_range as of `assign`, unsupported
-/// for what cannot be said in place: a value that comes out of an anchor or a merge key or was not in a file at all,
-/// the only member of a map taken away.
-[[nodiscard]] expected<EditedText> edited(const Document& document, const std::vector<Edit>& edits);
+/// for what cannot be said in place: a value that comes out of an anchor or a merge key, the only member of a map taken
+/// away.
+[[nodiscard]] expected<EditedDocument> edited(const Document& document, const std::vector<Edit>& edits);
 
 }  // namespace vram::io
