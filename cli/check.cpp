@@ -27,6 +27,10 @@ int check(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
     const report::Report report = report::check(*text, arguments.file, options, catalogue);
     out << (arguments.json ? report::to_json(report) + "\n" : report::to_text(report));
+    using enum report::Verdict;
+    if (!arguments.json && arguments.file != "-" && (report.verdict == does_not_fit || report.verdict == tight))
+        out << "\nwhat to change: vramest advise " << arguments.file
+            << (report.gpu.id.empty() ? "" : " --gpu " + report.gpu.id) << '\n';
     if (report.verdict == report::Verdict::cannot_say) {
         Diagnostics rest = report.diagnostics;
         // The answer names the first one already.

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view text = R"json({
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "title": "vramest",
-  "description": "$defs/report is what `vramest check --json` prints, $defs/job a job file. Sizes are bytes.",
+  "description": "$defs/report is what `vramest check --json` prints, $defs/advice what `vramest advise --json` does, $defs/job a job file. Sizes are bytes.",
   "$defs": {
     "bytes": {"type": "integer"},
     "verdict": {"enum": ["fits", "tight", "does_not_fit", "cannot_say"]},
@@ -71,6 +71,41 @@ constexpr std::string_view text = R"json({
                 "problem": {"type": "string"}, "key": {"type": "string"}, "found": {"type": "string"}, "nearest": {"type": "string"},
                 "file": {"type": "string"}, "line": {"type": "integer"}, "column": {"type": "integer"}, "text": {"type": "string"}}}}
       }
+    },
+    "change": {
+      "type": "object",
+      "required": ["lever", "text", "edits", "settings", "price", "cost", "panel", "shell"],
+      "additionalProperties": false,
+      "properties": {
+        "lever": {"enum": ["gradient_checkpointing", "frames", "batch_size", "resolution", "samples", "text_encoder", "latent_cache", "vae_tiling",
+                "low_vram", "quantization", "offloading", "optimizer", "precision", "ema", "rank", "allocator", "other_processes", "pace"]},
+        "text": {"type": "string"},
+        "edits": {"type": "array", "items": {"type": "object", "properties": {"key": {"type": "string"}, "file": {"type": "string"},
+                "line": {"type": "integer"}, "column": {"type": "integer"}, "new": {"type": "boolean"}, "before": {"type": ["string", "null"]},
+                "after": {"type": ["string", "null"]}}}},
+        "settings": {"type": "object", "additionalProperties": {"type": "string"}},
+        "price": {"enum": ["nothing", "disk", "previews", "speed", "precision", "quality"]},
+        "cost": {"type": "string"}, "panel": {"type": "string"}, "shell": {"type": "string"}}
+    },
+    "proposal": {
+      "type": "object",
+      "required": ["changes", "verdict", "phase", "stage", "device_low", "device_high", "saves", "saves_there", "short_of"],
+      "additionalProperties": false,
+      "properties": {
+        "changes": {"type": "array", "items": {"$ref": "#/$defs/change"}}, "verdict": {"$ref": "#/$defs/verdict"},
+        "phase": {"type": "string"}, "stage": {"type": "string"}, "device_low": {"$ref": "#/$defs/bytes"},
+        "device_high": {"$ref": "#/$defs/bytes"}, "saves": {"$ref": "#/$defs/bytes"}, "saves_there": {"$ref": "#/$defs/bytes"},
+        "short_of": {"$ref": "#/$defs/bytes"}}
+    },
+    "advice": {
+      "type": "object",
+      "required": ["schema", "vramest", "before", "video", "fits", "helps", "idle", "nearest"],
+      "additionalProperties": false,
+      "properties": {
+        "schema": {"const": 1}, "vramest": {"type": "string"}, "before": {"$ref": "#/$defs/report"}, "video": {"type": "boolean"},
+        "fits": {"type": "array", "items": {"$ref": "#/$defs/proposal"}}, "helps": {"type": "array", "items": {"$ref": "#/$defs/proposal"}},
+        "idle": {"type": "array", "items": {"$ref": "#/$defs/change"}},
+        "nearest": {"anyOf": [{"$ref": "#/$defs/proposal"}, {"type": "null"}]}}
     },
     "job": {
       "type": "object",
