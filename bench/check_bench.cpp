@@ -5,6 +5,7 @@
 #include "jobs.hpp"
 #include "report/opened.hpp"
 #include "shadow/run.hpp"
+#include "vram/advise/advise.hpp"
 #include "vram/device/usage.hpp"
 #include "vram/report/check.hpp"
 
@@ -44,6 +45,18 @@ void with_allocator(benchmark::State& state, const char* file) {
 /// No card named: the smallest that holds the job is looked for.
 void check_any_card(benchmark::State& state, const char* file) { check(state, file, ""); }
 
+/// Every change that the trainer has, and pairs of them, played.
+void advice(benchmark::State& state, const char* file, const char* gpu) {
+    const std::string text = bench::example(file);
+    report::CheckOptions options;
+    options.gpu = gpu;
+    const advise::Advised once = advise::advise(text, file, options, bench::catalogue());
+    if (once.before.verdict == report::Verdict::cannot_say || once.before.verdict == report::Verdict::fits)
+        return state.SkipWithError("nothing to advise");
+    for (auto _ : state) benchmark::DoNotOptimize(advise::advise(text, file, options, bench::catalogue()));
+    state.counters["proposals"] = static_cast<double>(once.fits.size() + once.helps.size());
+}
+
 void built_in_catalogue(benchmark::State& state) {
     for (auto _ : state) {
         const profile::Catalogue all = profile::Catalogue::built_in();
@@ -58,6 +71,10 @@ BENCHMARK_CAPTURE(with_allocator, flux_lora, "flux_lora.yaml")->Unit(benchmark::
 BENCHMARK_CAPTURE(check, job_torch_flux, "job_torch_flux.yaml", "a100-80gb")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(check, flux_lora, "flux_lora.yaml", "rtx-4090")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(check_any_card, flux_lora, "flux_lora.yaml")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(advice, job_torch_flux, "job_torch_flux.yaml", "rtx-4090")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(advice, flux_lora, "flux_lora.yaml", "rtx-4090")->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(built_in_catalogue)->Unit(benchmark::kMillisecond);
 
 }  // namespace
