@@ -45,13 +45,28 @@ def _flux(**changes):
                  {"double": "depth", "single": "depth_single_blocks"}, make=make, **SD_SCRIPTS)
 
 
-# -- SDXL --------------------------------------------------------------------------------------------------------------
-
 def _with_sdpa(cls, config):
     unet = cls(**config)
     unet.set_use_sdpa(True)  # the trainer's --sdpa
     return unet
 
+
+# -- Stable Diffusion 1.5 and 2.1 --------------------------------------------------------------------------------------
+
+def _sd(**changes):
+    config = dict(sample_size=64, attention_head_dim=8, cross_attention_dim=768, use_linear_projection=False) | changes
+
+    def inputs(case, config):
+        return {"sample": (_latent_picture(case, 4), None),
+                "timestep": ((case["batch"],), torch.int64),
+                "encoder_hidden_states": ((case["batch"], case["text_tokens"], config["cross_attention_dim"]), None)}
+
+    return Model("library.original_unet", "UNet2DConditionModel", config, inputs,
+                 lambda case, config: [_latent_picture(case, 4)], make=_with_sdpa,
+                 **SD_SCRIPTS | {"always": {"return_dict": False}})
+
+
+# -- SDXL --------------------------------------------------------------------------------------------------------------
 
 def _sdxl():
     def inputs(case, config):
@@ -185,6 +200,8 @@ FORWARDS = {
     "sd_scripts": {
         "flux1_dev": _flux(),
         "flux1_schnell": _flux(guidance_embed=False),
+        "sd15": _sd(),
+        "sd21": _sd(attention_head_dim=[5, 10, 20, 20], cross_attention_dim=1024, use_linear_projection=True),
         "sdxl": _sdxl(),
     },
     "musubi": {

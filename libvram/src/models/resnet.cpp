@@ -7,11 +7,11 @@ using nn::Tensor;
 using nn::Tensors;
 
 ResnetBlock2D::ResnetBlock2D(const nn::Builder& parent, std::int64_t in, std::int64_t out, std::int64_t temb_channels,
-                             std::int64_t groups)
-    : ResnetBlock2D(parent.block(*this), in, out, temb_channels, groups) {}
+                             std::int64_t groups, bool divides)
+    : ResnetBlock2D(parent.block(*this), in, out, temb_channels, groups, divides) {}
 
 ResnetBlock2D::ResnetBlock2D(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out,
-                             std::int64_t temb_channels, std::int64_t groups)
+                             std::int64_t temb_channels, std::int64_t groups, bool divides)
     : norm1(builder.group_norm("norm1", groups, in)),
       conv1(builder.conv2d("conv1", in, out, 3, 1, 1)),
       time_emb_proj(temb_channels > 0 ? builder.linear("time_emb_proj", temb_channels, out) : nn::Linear()),
@@ -19,8 +19,9 @@ ResnetBlock2D::ResnetBlock2D(const nn::BlockBuilder& builder, std::int64_t in, s
       conv2(builder.conv2d("conv2", out, out, 3, 1, 1)),
       conv_shortcut(in != out ? builder.conv2d("conv_shortcut", in, out, 1) : nn::Conv()),
       has_temb_(temb_channels > 0),
-      has_shortcut_(in != out) {
-    builder.finish(*this, "ResnetBlock2D", {has_temb_, has_shortcut_});
+      has_shortcut_(in != out),
+      divides_(divides) {
+    builder.finish(*this, "ResnetBlock2D", {has_temb_, has_shortcut_, divides_});
 }
 
 Tensors ResnetBlock2D::forward(const Tensors& args) const {
@@ -42,7 +43,9 @@ Tensors ResnetBlock2D::forward(const Tensors& args) const {
         if (training) input_tensor = contiguous(input_tensor);
         input_tensor = conv_shortcut(input_tensor);
     }
-    return {div_scalar(add(input_tensor, hidden_states))};
+    Tensor output_tensor = add(input_tensor, hidden_states);
+    if (divides_) output_tensor = div_scalar(std::move(output_tensor));
+    return {output_tensor};
 }
 
 Upsample2D::Upsample2D(const nn::Builder& builder, std::int64_t channels)

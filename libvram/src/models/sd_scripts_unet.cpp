@@ -30,24 +30,17 @@ Tensor CrossAttention::operator()(Tensor x_in, const Tensor& context_in) const {
     return to_out(out);
 }
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim,
-                                             std::int64_t heads)
-    : BasicTransformerBlock(parent.block(*this), dim, cross_dim, heads) {}
-
-BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
-                                             std::int64_t heads)
+TransformerLayer::TransformerLayer(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim,
+                                   std::int64_t heads)
     : attn1(builder["attn1"], dim, dim, heads),
       ff(builder["ff"], dim, 4 * dim, FeedForward::Activation::geglu),
       attn2(builder["attn2"], dim, cross_dim, heads),
       norm1(builder.layer_norm("norm1", dim)),
       norm2(builder.layer_norm("norm2", dim)),
-      norm3(builder.layer_norm("norm3", dim)) {
-    builder.finish(*this, "sd_scripts.BasicTransformerBlock", {heads});
-}
+      norm3(builder.layer_norm("norm3", dim)) {}
 
-Tensors BasicTransformerBlock::forward(const Tensors& args) const {
-    Tensor hidden_states = args[0];
-    const Tensor& context = args[1];
+Tensor TransformerLayer::operator()(const Tensor& hidden_states_in, const Tensor& context) const {
+    Tensor hidden_states = hidden_states_in;
     // 1. Self-Attention
     Tensor norm_hidden_states = norm1(hidden_states);
     Tensor change = attn1(norm_hidden_states, {});
@@ -58,20 +51,31 @@ Tensors BasicTransformerBlock::forward(const Tensors& args) const {
     hidden_states = add(std::move(change), hidden_states);
     // 3. Feed-forward
     change = ff(norm3(hidden_states));
-    hidden_states = add(std::move(change), hidden_states);
-    return {hidden_states};
+    return add(std::move(change), hidden_states);
 }
 
-Transformer2DModel::Transformer2DModel(const nn::Builder& builder, const Sizes& sizes)
-    : use_linear_projection_(sizes.use_linear_projection), norm(builder.group_norm("norm", 32, sizes.channels)) {
-    const std::int64_t channels = sizes.channels;
+BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim,
+                                             std::int64_t heads)
+    : BasicTransformerBlock(parent.block(*this), dim, cross_dim, heads) {}
+
+BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
+                                             std::int64_t heads)
+    : layer(builder, dim, cross_dim, heads) {
+    builder.finish(*this, "sd_scripts.BasicTransformerBlock", {heads});
+}
+
+Tensors BasicTransformerBlock::forward(const Tensors& args) const { return {layer(args[0], args[1])}; }
+
+Rows::Rows(const nn::Builder& builder, std::int64_t channels, bool use_linear_projection)
+    : use_linear_projection_(use_linear_projection), norm(builder.group_norm("norm", 32, channels)) {
     if (use_linear_projection_) {
         linear_in = builder.linear("proj_in", channels, channels);
     } else {
         conv_in = builder.conv2d("proj_in", channels, channels, 1);
     }
-    for (std::int64_t i = 0; i < sizes.layers; ++i)
-        transformer_blocks.emplace_back(builder["transformer_blocks"][i], channels, sizes.cross_dim, sizes.heads);
+}
+
+void Rows::build_out(const nn::Builder& builder, std::int64_t channels) {
     if (use_linear_projection_) {
         linear_out = builder.linear("proj_out", channels, channels);
     } else {
@@ -79,24 +83,56 @@ Transformer2DModel::Transformer2DModel(const nn::Builder& builder, const Sizes& 
     }
 }
 
+Tensor Rows::in(const Tensor& residual) const {
+    Tensor hidden_states = norm(residual);
+    if (!use_linear_projection_) hidden_states = conv_in(hidden_states);
+    hidden_states = reshape(permute(hidden_states, {0, 2, 3, 1}),
+                            {residual.size(0), residual.size(2) * residual.size(3), residual.size(1)});
+    if (use_linear_projection_) hidden_states = linear_in(hidden_states);
+    return hidden_states;
+}
+
+Tensor Rows::out(Tensor hidden_states_in, const Tensor& residual) const {
+    Tensor hidden_states = std::move(hidden_states_in);
+    if (use_linear_projection_) hidden_states = linear_out(hidden_states);
+    const Dims picture{residual.size(0), residual.size(2), residual.size(3), residual.size(1)};
+    hidden_states = contiguous(permute(reshape(hidden_states, picture), {0, 3, 1, 2}));
+    if (!use_linear_projection_) hidden_states = conv_out(hidden_states);
+    return add(hidden_states, residual);
+}
+
+Transformer2DModel::Transformer2DModel(const nn::Builder& builder, const Sizes& sizes)
+    : rows(builder, sizes.channels, sizes.use_linear_projection) {
+    for (std::int64_t i = 0; i < sizes.layers; ++i)
+        transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.heads);
+    rows.build_out(builder, sizes.channels);
+}
+
 Tensor Transformer2DModel::operator()(const nn::Caller& call, Tensor hidden_states_in,
                                       const Tensor& encoder_hidden_states) const {
     const Tensor residual = std::move(hidden_states_in);
-    const std::int64_t batch = residual.size(0), channels = residual.size(1), height = residual.size(2),
-                       width = residual.size(3);
-    // 1. Input
-    Tensor hidden_states = norm(residual);
-    if (!use_linear_projection_) hidden_states = conv_in(hidden_states);
-    hidden_states = reshape(permute(hidden_states, {0, 2, 3, 1}), {batch, height * width, channels});
-    if (use_linear_projection_) hidden_states = linear_in(hidden_states);
-    // 2. Blocks
+    Tensor hidden_states = rows.in(residual);
     for (const BasicTransformerBlock& block : transformer_blocks)
         hidden_states = call(block, {hidden_states, encoder_hidden_states})[0];
-    // 3. Output
-    if (use_linear_projection_) hidden_states = linear_out(hidden_states);
-    hidden_states = contiguous(permute(reshape(hidden_states, {batch, height, width, channels}), {0, 3, 1, 2}));
-    if (!use_linear_projection_) hidden_states = conv_out(hidden_states);
-    return add(hidden_states, residual);
+    return rows.out(std::move(hidden_states), residual);
+}
+
+Transformer2DBlock::Transformer2DBlock(const nn::Builder& parent, const Transformer2DModel::Sizes& sizes)
+    : Transformer2DBlock(parent.block(*this), sizes) {}
+
+Transformer2DBlock::Transformer2DBlock(const nn::BlockBuilder& builder, const Transformer2DModel::Sizes& sizes)
+    : rows(builder, sizes.channels, sizes.use_linear_projection) {
+    for (std::int64_t i = 0; i < sizes.layers; ++i)
+        layers.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.heads);
+    rows.build_out(builder, sizes.channels);
+    builder.finish(*this, "sd_scripts.Transformer2DModel", {sizes.heads, sizes.use_linear_projection});
+}
+
+Tensors Transformer2DBlock::forward(const Tensors& args) const {
+    const Tensor& residual = args[0];
+    Tensor hidden_states = rows.in(residual);
+    for (const TransformerLayer& layer : layers) hidden_states = layer(hidden_states, args[1]);
+    return {rows.out(std::move(hidden_states), residual)};
 }
 
 Tensor upsample(const nn::Conv& conv, Tensor hidden_states_in, const nn::Dims& size) {

@@ -19,7 +19,20 @@ class CrossAttention {
     nn::Linear to_q, to_k, to_v, to_out;
 };
 
-/// args: hidden_states [B, T, D], context [B, L, C]
+/// What BasicTransformerBlock does: hidden_states [B, T, D], context [B, L, C].
+class TransformerLayer {
+  public:
+    TransformerLayer(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads);
+    [[nodiscard]] nn::Tensor operator()(const nn::Tensor& hidden_states, const nn::Tensor& context) const;
+
+  private:
+    CrossAttention attn1;
+    FeedForward ff;
+    CrossAttention attn2;
+    nn::LayerNorm norm1, norm2, norm3;
+};
+
+/// A layer that is called, and checkpointed, by itself. args: hidden_states, context
 class BasicTransformerBlock : public nn::Block {
   public:
     BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads);
@@ -28,13 +41,25 @@ class BasicTransformerBlock : public nn::Block {
   private:
     BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
                           std::int64_t heads);
-    CrossAttention attn1;
-    FeedForward ff;
-    CrossAttention attn2;
-    nn::LayerNorm norm1, norm2, norm3;
+    TransformerLayer layer;
 };
 
-/// Over a picture's places [B, C, H, W].
+/// Transformer2DModel around its layers: a picture's places as rows, and back.
+class Rows {
+  public:
+    Rows(const nn::Builder& builder, std::int64_t channels, bool use_linear_projection);
+    void build_out(const nn::Builder& builder, std::int64_t channels);  ///< proj_out, which stands behind the layers
+    [[nodiscard]] nn::Tensor in(const nn::Tensor& residual) const;      ///< [B, C, H, W] → [B, H W, C]
+    [[nodiscard]] nn::Tensor out(nn::Tensor hidden_states, const nn::Tensor& residual) const;
+
+  private:
+    bool use_linear_projection_;
+    nn::GroupNorm norm;
+    nn::Conv conv_in, conv_out;
+    nn::Linear linear_in, linear_out;
+};
+
+/// Transformer2DModel over a picture's places [B, C, H, W], whose blocks are called one by one.
 class Transformer2DModel {
   public:
     struct Sizes {
@@ -47,11 +72,21 @@ class Transformer2DModel {
                                         const nn::Tensor& encoder_hidden_states) const;
 
   private:
-    bool use_linear_projection_;
-    nn::GroupNorm norm;
-    nn::Conv conv_in, conv_out;
-    nn::Linear linear_in, linear_out;
+    Rows rows;
     std::deque<BasicTransformerBlock> transformer_blocks;
+};
+
+/// Transformer2DModel that is called, and checkpointed, as a whole. args: hidden_states [B, C, H, W],
+/// encoder_hidden_states [B, L, C]
+class Transformer2DBlock : public nn::Block {
+  public:
+    Transformer2DBlock(const nn::Builder& parent, const Transformer2DModel::Sizes& sizes);
+    [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
+
+  private:
+    Transformer2DBlock(const nn::BlockBuilder& builder, const Transformer2DModel::Sizes& sizes);
+    Rows rows;
+    std::deque<TransformerLayer> layers;
 };
 
 /// Upsample2D.forward_body: nearest, in fp32 where the input is bf16, then a convolution. `size` of rank 0: twice.

@@ -1,11 +1,13 @@
 // Mirrors UNet2DConditionModel (diffusers 0.42.1, models/unets/unet_2d_condition.py, unet_2d_blocks.py): SD 1.x,
-// SD 2.x, SDXL, Kolors.
+// SD 2.x, SDXL, Kolors. And the class of that name which sd-scripts trains SD 1.x and 2.x with (48d368f,
+// library/original_unet.py): the same modules and blocks, made of other parts.
 #include <algorithm>
 #include <deque>
 
 #include "models/embeddings.hpp"
 #include "models/families.hpp"
 #include "models/resnet.hpp"
+#include "models/sd_scripts_unet.hpp"
 #include "models/transformer_2d.hpp"
 
 namespace vram::models::unet {
@@ -15,6 +17,49 @@ using namespace shadow;  // NOLINT: the ops of a forward
 
 constexpr std::int64_t groups = 32;
 
+/// diffusers' parts. A transformer checkpoints its blocks, itself never; the middle's first resnet is not checkpointed.
+struct Diffusers {
+    class Transformer : public Transformer2DModel {
+      public:
+        using Sizes = Transformer2DModel::Sizes;
+        Transformer(const Builder& builder, const Sizes& sizes) : Transformer2DModel(builder, sizes, groups) {}
+    };
+    using Upsampler = Upsample2D;
+    static constexpr bool divides = true, checkpoints_first_of_middle = false;
+};
+
+/// Those of sd-scripts, attention as with --sdpa. A transformer is a checkpoint.
+struct SdScripts {
+    class Transformer {
+      public:
+        using Sizes = sd_scripts::Transformer2DModel::Sizes;
+        Transformer(const Builder& builder, const Sizes& sizes) : block(builder, sizes) {}
+        [[nodiscard]] Tensor operator()(const Caller& call, Tensor hidden_states,
+                                        const Tensor& encoder_hidden_states) const {
+            return call(block, {std::move(hidden_states), encoder_hidden_states})[0];
+        }
+
+      private:
+        sd_scripts::Transformer2DBlock block;
+    };
+    class Upsampler {
+      public:
+        Upsampler() = default;
+        Upsampler(const Builder& builder, std::int64_t channels)
+            : conv(builder.conv2d("conv", channels, channels, 3, 1, 1)) {}
+        [[nodiscard]] Tensor operator()(Tensor hidden_states) const {
+            return sd_scripts::upsample(conv, std::move(hidden_states));
+        }
+        [[nodiscard]] Tensor operator()(Tensor hidden_states, std::int64_t height, std::int64_t width) const {
+            return sd_scripts::upsample(conv, std::move(hidden_states), {height, width});
+        }
+
+      private:
+        nn::Conv conv;
+    };
+    static constexpr bool divides = false, checkpoints_first_of_middle = true;
+};
+
 /// What the blocks share in one forward.
 struct Context {
     const Caller& call;
@@ -23,17 +68,19 @@ struct Context {
 };
 
 /// CrossAttnDownBlock2D and DownBlock2D.
+template <class Parts>
 class DownBlock {
   public:
     /// `sizes.heads` 0: without attention.
     DownBlock(const Builder& builder, std::int64_t in, std::int64_t temb_channels, std::int64_t layers,
-              const Transformer2DModel::Sizes& sizes, bool downsamples)
+              const typename Parts::Transformer::Sizes& sizes, bool downsamples)
         : downsamples_(downsamples) {
         const std::int64_t channels = sizes.channels;
         if (sizes.heads > 0)
-            for (std::int64_t i = 0; i < layers; ++i) attentions.emplace_back(builder["attentions"][i], sizes, groups);
+            for (std::int64_t i = 0; i < layers; ++i) attentions.emplace_back(builder["attentions"][i], sizes);
         for (std::int64_t i = 0; i < layers; ++i)
-            resnets.emplace_back(builder["resnets"][i], i == 0 ? in : channels, channels, temb_channels, groups);
+            resnets.emplace_back(builder["resnets"][i], i == 0 ? in : channels, channels, temb_channels, groups,
+                                 Parts::divides);
         if (downsamples) downsampler = Downsample2D(builder["downsamplers"][0], channels, 1);
     }
 
@@ -55,47 +102,51 @@ class DownBlock {
     }
 
   private:
-    std::deque<Transformer2DModel> attentions;
+    std::deque<typename Parts::Transformer> attentions;
     std::deque<ResnetBlock2D> resnets;
     Downsample2D downsampler;
     bool downsamples_;
 };
 
-/// UNetMidBlock2DCrossAttn: its first resnet is never checkpointed.
+/// UNetMidBlock2DCrossAttn.
+template <class Parts>
 class MidBlock {
   public:
-    MidBlock(const Builder& builder, std::int64_t temb_channels, const Transformer2DModel::Sizes& sizes)
-        : attention(builder["attentions"][0], sizes, groups),
-          first(builder["resnets"][0], sizes.channels, sizes.channels, temb_channels, groups),
-          second(builder["resnets"][1], sizes.channels, sizes.channels, temb_channels, groups) {}
+    MidBlock(const Builder& builder, std::int64_t temb_channels, const typename Parts::Transformer::Sizes& sizes)
+        : attention(builder["attentions"][0], sizes),
+          first(builder["resnets"][0], sizes.channels, sizes.channels, temb_channels, groups, Parts::divides),
+          second(builder["resnets"][1], sizes.channels, sizes.channels, temb_channels, groups, Parts::divides) {}
 
     [[nodiscard]] Tensor operator()(const Context& context, Tensor sample) const {
         const Tensor held = std::move(sample);
-        Tensor hidden_states = Caller(held.run(), false)(first, {held, context.temb})[0];
+        const Caller plain(held.run(), false);
+        const Caller& call_first = Parts::checkpoints_first_of_middle ? context.call : plain;
+        Tensor hidden_states = call_first(first, {held, context.temb})[0];
         hidden_states = attention(context.call, hidden_states, context.encoder_hidden_states);
         hidden_states = context.call(second, {hidden_states, context.temb})[0];
         return hidden_states;
     }
 
   private:
-    Transformer2DModel attention;
+    typename Parts::Transformer attention;
     ResnetBlock2D first, second;
 };
 
 /// CrossAttnUpBlock2D and UpBlock2D.
+template <class Parts>
 class UpBlock {
   public:
     /// `in` channels come from the block below, `skip` from the last of the states that are joined.
     UpBlock(const Builder& builder, std::int64_t in, std::int64_t skip, std::int64_t temb_channels, std::int64_t layers,
-            const Transformer2DModel::Sizes& sizes, bool upsamples)
+            const typename Parts::Transformer::Sizes& sizes, bool upsamples)
         : upsamples_(upsamples) {
         const std::int64_t channels = sizes.channels;
         if (sizes.heads > 0)
-            for (std::int64_t i = 0; i < layers; ++i) attentions.emplace_back(builder["attentions"][i], sizes, groups);
+            for (std::int64_t i = 0; i < layers; ++i) attentions.emplace_back(builder["attentions"][i], sizes);
         for (std::int64_t i = 0; i < layers; ++i)
             resnets.emplace_back(builder["resnets"][i], (i == 0 ? in : channels) + (i == layers - 1 ? skip : channels),
-                                 channels, temb_channels, groups);
-        if (upsamples) upsampler = Upsample2D(builder["upsamplers"][0], channels);
+                                 channels, temb_channels, groups, Parts::divides);
+        if (upsamples) upsampler = typename Parts::Upsampler(builder["upsamplers"][0], channels);
     }
 
     [[nodiscard]] std::size_t layers() const noexcept { return resnets.size(); }
@@ -119,9 +170,9 @@ class UpBlock {
     }
 
   private:
-    std::deque<Transformer2DModel> attentions;
+    std::deque<typename Parts::Transformer> attentions;
     std::deque<ResnetBlock2D> resnets;
-    Upsample2D upsampler;
+    typename Parts::Upsampler upsampler;
     bool upsamples_;
 };
 
@@ -133,6 +184,7 @@ std::vector<std::int64_t> per_block(const profile::Config& config, std::string_v
     return config.integers(key);
 }
 
+template <class Parts>
 class UNet2DConditionModel : public Model {
   public:
     UNet2DConditionModel(const Builder& builder, const profile::Config& config)
@@ -150,8 +202,8 @@ class UNet2DConditionModel : public Model {
         const std::int64_t layers = config.integer("layers_per_block");
         const bool linear = config.boolean("use_linear_projection");
         const auto sizes = [&](std::size_t i, bool attention) {
-            return Transformer2DModel::Sizes{channels[i], cross_attention_dim_, attention ? heads[i] : 0, depth[i],
-                                             linear};
+            return typename Parts::Transformer::Sizes{channels[i], cross_attention_dim_, attention ? heads[i] : 0,
+                                                      depth[i], linear};
         };
 
         time_channels_ = channels.front();
@@ -226,7 +278,7 @@ class UNet2DConditionModel : public Model {
         const Caller call(sample.run(), gradient_checkpointing);
         const Context context{call, emb, encoder_hidden_states};
         std::vector<Tensor> down_block_res_samples{sample}, res_samples;
-        for (const DownBlock& downsample_block : down_blocks) {
+        for (const DownBlock<Parts>& downsample_block : down_blocks) {
             std::vector<Tensor> output_states;
             sample = downsample_block(context, sample, output_states);
             res_samples = std::move(output_states);
@@ -238,7 +290,7 @@ class UNet2DConditionModel : public Model {
 
         // 5. up
         Dims upsample_size;
-        for (const UpBlock& upsample_block : up_blocks) {
+        for (const UpBlock<Parts>& upsample_block : up_blocks) {
             const auto from = down_block_res_samples.end() - static_cast<std::ptrdiff_t>(upsample_block.layers());
             res_samples.assign(from, down_block_res_samples.end());
             down_block_res_samples.erase(from, down_block_res_samples.end());
@@ -275,9 +327,9 @@ class UNet2DConditionModel : public Model {
     nn::Conv conv_in;
     nn::Linear encoder_hid_proj;
     TimestepEmbedding time_embedding, add_embedding;
-    std::deque<DownBlock> down_blocks;
-    std::deque<UpBlock> up_blocks;
-    std::deque<MidBlock> mid_block;  // one
+    std::deque<DownBlock<Parts>> down_blocks;
+    std::deque<UpBlock<Parts>> up_blocks;
+    std::deque<MidBlock<Parts>> mid_block;  // one
     nn::GroupNorm conv_norm_out;
     nn::Conv conv_out;
 };
@@ -285,7 +337,9 @@ class UNet2DConditionModel : public Model {
 }  // namespace
 
 std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
-    return std::make_unique<UNet2DConditionModel>(Builder(weights), profile.config);
+    if (profile.config.text("forward", "diffusers") == "sd_scripts")
+        return std::make_unique<UNet2DConditionModel<SdScripts>>(Builder(weights), profile.config);
+    return std::make_unique<UNet2DConditionModel<Diffusers>>(Builder(weights), profile.config);
 }
 
 }  // namespace vram::models::unet
