@@ -66,6 +66,24 @@ def _sd(**changes):
                  **SD_SCRIPTS | {"always": {"return_dict": False}})
 
 
+# -- Stable Diffusion 3 and 3.5 ----------------------------------------------------------------------------------------
+
+def _sd3(depth, side, **changes):
+    config = dict(input_size=None, pos_embed_max_size=side, num_patches=side ** 2, patch_size=2, in_channels=16,
+                  adm_in_channels=2048, context_embedder_in_features=4096, context_embedder_out_features=64 * depth,
+                  depth=depth, mlp_ratio=4, qk_norm="rms", x_block_self_attn_layers=[], attn_mode="torch") | changes
+
+    def inputs(case, config):
+        batch = case["batch"]
+        return {"x": (_latent_picture(case, 16), None),
+                "t": ((batch,), None),
+                "y": ((batch, config["adm_in_channels"]), None),
+                "context": ((batch, case["text_tokens"], config["context_embedder_in_features"]), None)}
+
+    return Model("library.sd3_models", "MMDiT", config, inputs, lambda case, config: [_latent_picture(case, 16)],
+                 **SD_SCRIPTS)
+
+
 # -- SDXL --------------------------------------------------------------------------------------------------------------
 
 def _sdxl():
@@ -202,6 +220,9 @@ FORWARDS = {
         "flux1_schnell": _flux(guidance_embed=False),
         "sd15": _sd(),
         "sd21": _sd(attention_head_dim=[5, 10, 20, 20], cross_attention_dim=1024, use_linear_projection=True),
+        "sd3_medium": _sd3(24, 192, qk_norm=None),
+        "sd35_large": _sd3(38, 192),
+        "sd35_medium": _sd3(24, 384, x_block_self_attn_layers=list(range(13))),
         "sdxl": _sdxl(),
     },
     "musubi": {

@@ -63,8 +63,10 @@ Tensor modulated_norm(const nn::LayerNorm& norm, const Tensor& x, const Tensor& 
 }
 
 BflMlp::BflMlp(const nn::Builder& builder, std::int64_t dim, std::int64_t wide, std::int64_t inner, bool bias,
-               Activation activation)
-    : in_(builder.linear("0", dim, wide, bias)), out_(builder.linear("2", inner, dim, bias)), activation_(activation) {}
+               Activation activation, std::int64_t out)
+    : in_(builder.linear("0", dim, wide, bias)),
+      out_(builder.linear("2", inner, out > 0 ? out : dim, bias)),
+      activation_(activation) {}
 
 Tensor BflMlp::operator()(Tensor x) const {
     const Tensor held = std::move(x);
@@ -84,6 +86,20 @@ Tensor bfl_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Te
     Tensor x = scaled_dot_product_attention(roped[0], roped[1], v);
     x = transpose(std::move(x), 1, 2);
     return reshape(std::move(x), {x.size(0), x.size(1), -1});
+}
+
+Tensor bfl_timestep_embedding(const Tensor& t, std::int64_t dim, Dtype dtype) {
+    Run& run = t.run();
+    const Tensor freqs = to_cuda(run, run.on_cpu({dim / 2}, Dtype::f32));
+    Tensor args = to_float(unsqueeze(t, 1));
+    args = mul(std::move(args), unsqueeze(freqs, 0));
+    Tensor embedding;
+    {
+        Tensor cosine = cos(args);
+        Tensor sine = sin(args);
+        embedding = cat({std::move(cosine), std::move(sine)}, -1);
+    }
+    return to(std::move(embedding), dtype);
 }
 
 Tensor embed_nd(const Tensor& ids, std::span<const std::int64_t> axes_dim, Dtype counted) {

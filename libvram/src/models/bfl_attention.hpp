@@ -23,15 +23,18 @@ namespace vram::models {
 class BflMlp {
   public:
     using Activation = nn::Tensor (*)(nn::Tensor);
-    /// `wide`: what the activation is handed, `inner`: what it leaves.
+    /// `wide`: what the activation is handed, `inner`: what it leaves; `out` 0: as `dim`.
     BflMlp(const nn::Builder& builder, std::int64_t dim, std::int64_t wide, std::int64_t inner, bool bias,
-           Activation activation);
+           Activation activation, std::int64_t out = 0);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor x) const;
 
   private:
     nn::Linear in_, out_;
     Activation activation_;
 };
+
+/// timestep_embedding, whose frequencies are made on the CPU: t [B] → [B, dim] fp32, cast within the call to `dtype`.
+[[nodiscard]] nn::Tensor bfl_timestep_embedding(const nn::Tensor& t, std::int64_t dim, Dtype dtype);
 
 /// EmbedND: ids [B, L, axes] → [B, 1, L, D / 2, 2, 2] fp32. The exponents are counted in `counted`.
 [[nodiscard]] nn::Tensor embed_nd(const nn::Tensor& ids, std::span<const std::int64_t> axes_dim, Dtype counted);

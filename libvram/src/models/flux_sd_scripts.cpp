@@ -228,20 +228,10 @@ class MLPEmbedder : public Block {
     Linear in_layer, out_layer;
 };
 
-/// t [B] → [B, dim] in its dtype. The frequencies are made on the CPU.
+/// t [B] → [B, dim] in its dtype
 Tensor timestep_embedding(const Tensor& t_in, std::int64_t dim) {
-    Run& run = t_in.run();
     const Tensor t = mul_scalar(t_in);
-    const Tensor freqs = to_cuda(run, run.on_cpu({dim / 2}, Dtype::f32));
-    Tensor args = to_float(unsqueeze(t, 1));
-    args = mul(std::move(args), unsqueeze(freqs, 0));
-    Tensor embedding;
-    {
-        Tensor cosine = cos(args);
-        Tensor sine = sin(args);
-        embedding = cat({std::move(cosine), std::move(sine)}, -1);
-    }
-    return to(std::move(embedding), t.dtype());
+    return bfl_timestep_embedding(t, dim, t.dtype());
 }
 
 class Flux : public Model {
