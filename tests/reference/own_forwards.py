@@ -150,6 +150,45 @@ def _wan(**changes):
 _WAN_14B = dict(dim=5120, ffn_dim=13824, num_heads=40, num_layers=40)
 
 
+# -- HunyuanVideo ------------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def _whole_captions(case):
+    """Every caption is as long as the longest: a slice of a mask ends where the tensor ends."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    FakeTensor.__index__ = lambda tensor: 1 << 40
+    try:
+        yield
+    finally:
+        del FakeTensor.__index__
+
+
+def _hunyuan_video(**changes):
+    config = dict(text_states_dim=4096, text_states_dim_2=768, in_channels=16, out_channels=16, hidden_size=3072,
+                  heads_num=24, mlp_width_ratio=4, mm_double_blocks_depth=20, mm_single_blocks_depth=40,
+                  rope_dim_list=[16, 56, 56], guidance_embed=True, attn_mode="torch", split_attn=False) | changes
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        return {"x": ((batch, config["in_channels"], *_latents(case)), None),
+                "t": ((batch,), torch.float32),
+                "text_states": ((batch, text, config["text_states_dim"]), None),
+                "text_mask": ((batch, text), torch.int64),
+                "text_states_2": ((batch, config["text_states_dim_2"]), None),
+                "guidance": ((batch,), torch.float32)}
+
+    def arguments(case):  # as the trainer hands them over: on the CPU
+        frames, height, width = _latents(case)
+        table = frames * (height // 2) * (width // 2), sum(config["rope_dim_list"])
+        return {name: torch.empty(table, device="cpu") for name in ("freqs_cos", "freqs_sin")}
+
+    return Model("musubi_tuner.hunyuan_model.models", "HYVideoDiffusionTransformer", config, inputs,
+                 lambda case, config: [(case["batch"], config["out_channels"], *_latents(case))],
+                 {"double": "mm_double_blocks_depth", "single": "mm_single_blocks_depth"}, arguments, _whole_captions,
+                 **MUSUBI | {"always": {"return_dict": False}})
+
+
 # -- Qwen-Image --------------------------------------------------------------------------------------------------------
 
 def _qwen_image(**changes):
@@ -231,6 +270,7 @@ FORWARDS = {
         "wan21_i2v_14b": _wan(**_WAN_14B, model_type="i2v", in_dim=36),
         "wan22_t2v_a14b": _wan(**_WAN_14B, model_version="2.2"),
         "wan22_i2v_a14b": _wan(**_WAN_14B, model_version="2.2", model_type="i2v", in_dim=36),
+        "hunyuan_video": _hunyuan_video(),
         "qwen_image": _qwen_image(),
         "qwen_image_edit": _qwen_image(),
         "qwen_image_edit_2509": _qwen_image(),

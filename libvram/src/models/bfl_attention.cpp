@@ -62,17 +62,31 @@ Tensor modulated_norm(const nn::LayerNorm& norm, const Tensor& x, const Tensor& 
     return add(std::move(product), shift);
 }
 
-BflMlp::BflMlp(const nn::Builder& builder, std::int64_t dim, std::int64_t wide, std::int64_t inner, bool bias,
-               Activation activation, std::int64_t out)
-    : in_(builder.linear("0", dim, wide, bias)),
-      out_(builder.linear("2", inner, out > 0 ? out : dim, bias)),
+Mlp::Mlp(const nn::Builder& builder, const Names& names, const Sizes& sizes, bool bias, Activation activation)
+    : in_(builder.linear(names.in, sizes.in, sizes.wide, bias)),
+      out_(builder.linear(names.out, sizes.inner, sizes.out, bias)),
       activation_(activation) {}
 
-Tensor BflMlp::operator()(Tensor x) const {
-    const Tensor held = std::move(x);
-    Tensor input = in_(held);
-    input = activation_(input);
-    return out_(input);
+Tensor Mlp::operator()(Tensor x_in) const {
+    const Tensor held = std::move(x_in);
+    Tensor x = in_(held);
+    x = activation_(x);
+    return out_(x);
+}
+
+Tensor plain_rms(Tensor x_in) {
+    const Tensor x = std::move(x_in);
+    Tensor scale = mean(pow_scalar(x), -1, true);
+    scale = add_scalar(std::move(scale));
+    scale = rsqrt(std::move(scale));
+    return mul(x, std::move(scale));
+}
+
+Tensor Fp32RmsNorm::operator()(Tensor x_in) const {
+    const Tensor x = std::move(x_in);
+    Tensor normed = plain_rms(to_float(x));
+    normed = to(std::move(normed), x.dtype());
+    return mul(std::move(normed), to(weight->value, x.dtype()));
 }
 
 Tensors heads_of(const Tensor& qkv, std::int64_t heads) {

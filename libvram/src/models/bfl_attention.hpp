@@ -19,13 +19,17 @@ namespace vram::models {
 [[nodiscard]] nn::Tensor modulated_norm(const nn::LayerNorm& norm, const nn::Tensor& x, const nn::Tensor& scale,
                                         const nn::Tensor& shift);
 
-/// Sequential of a linear, an activation and a linear, "0" and "2".
-class BflMlp {
+/// A linear, an activation and a linear; who calls it holds its argument, as Module.__call__ does.
+class Mlp {
   public:
     using Activation = nn::Tensor (*)(nn::Tensor);
-    /// `wide`: what the activation is handed, `inner`: what it leaves; `out` 0: as `dim`.
-    BflMlp(const nn::Builder& builder, std::int64_t dim, std::int64_t wide, std::int64_t inner, bool bias,
-           Activation activation, std::int64_t out = 0);
+    struct Names {
+        std::string_view in, out;
+    };
+    struct Sizes {
+        std::int64_t in, wide, inner, out;  // `wide`: what the activation is handed, `inner`: what it leaves
+    };
+    Mlp(const nn::Builder& builder, const Names& names, const Sizes& sizes, bool bias, Activation activation);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor x) const;
 
   private:
@@ -33,8 +37,31 @@ class BflMlp {
     Activation activation_;
 };
 
+/// The same as a Sequential.
+class BflMlp : public Mlp {
+  public:
+    /// `out` 0: as `dim`.
+    BflMlp(const nn::Builder& builder, std::int64_t dim, std::int64_t wide, std::int64_t inner, bool bias,
+           Activation activation, std::int64_t out = 0)
+        : Mlp(builder, {"0", "2"}, {dim, wide, inner, out > 0 ? out : dim}, bias, activation) {}
+};
+
 /// timestep_embedding, whose frequencies are made on the CPU: t [B] → [B, dim] fp32, cast within the call to `dtype`.
 [[nodiscard]] nn::Tensor bfl_timestep_embedding(const nn::Tensor& t, std::int64_t dim, Dtype dtype);
+
+/// RMSNorm._norm: x * rsqrt(x.pow(2).mean(-1, keepdim=True) + eps).
+[[nodiscard]] nn::Tensor plain_rms(nn::Tensor x);
+
+/// RMSNorm of Wan's and HunyuanVideo's authors: in fp32, the weight in the input's dtype.
+class Fp32RmsNorm {
+  public:
+    Fp32RmsNorm() = default;
+    Fp32RmsNorm(const nn::Builder& builder, std::int64_t dim) : weight(&builder.parameter("weight", {dim})) {}
+    [[nodiscard]] nn::Tensor operator()(nn::Tensor x) const;
+
+  private:
+    nn::Parameter* weight = nullptr;
+};
 
 /// EmbedND: ids [B, L, axes] → [B, 1, L, D / 2, 2, 2] fp32. The exponents are counted in `counted`.
 [[nodiscard]] nn::Tensor embed_nd(const nn::Tensor& ids, std::span<const std::int64_t> axes_dim, Dtype counted);

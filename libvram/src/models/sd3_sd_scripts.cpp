@@ -28,10 +28,7 @@ class RMSNorm {
     RMSNorm(const Builder& builder, std::int64_t dim) : weight(builder.parameter("weight", {dim})) {}
     Tensor operator()(Tensor x_in) const {
         const Tensor held = std::move(x_in);
-        Tensor scale = mean(pow_scalar(held), -1, true);
-        scale = add_scalar(std::move(scale));
-        scale = rsqrt(std::move(scale));
-        const Tensor x = mul(held, std::move(scale));
+        const Tensor x = plain_rms(held);
         return mul(x, to(weight.value, x.dtype()));
     }
 
@@ -83,21 +80,6 @@ Tensor attention(Tensor q, Tensor k, Tensor v, std::int64_t head_dim) {
     return reshape(std::move(scores), {q.size(0), q.size(2), -1});
 }
 
-class Mlp {
-  public:
-    Mlp(const Builder& builder, std::int64_t dim, std::int64_t inner)
-        : fc1(builder.linear("fc1", dim, inner)), fc2(builder.linear("fc2", inner, dim)) {}
-    Tensor operator()(Tensor x_in) const {
-        const Tensor held = std::move(x_in);
-        Tensor x = fc1(held);
-        x = gelu(x);
-        return fc2(x);
-    }
-
-  private:
-    Linear fc1, fc2;
-};
-
 /// SingleDiTBlock: one stream of a block.
 class Stream {
   public:
@@ -109,7 +91,8 @@ class Stream {
         if (kind == Kind::self_attn) attn2.emplace(builder["attn2"], sizes, false);
         if (kind != Kind::pre_only) {
             norm2 = builder.layer_norm("norm2", sizes.dim, false);
-            mlp.emplace(builder["mlp"], sizes.dim, 4 * sizes.dim);
+            mlp.emplace(builder["mlp"], Mlp::Names{"fc1", "fc2"},
+                        Mlp::Sizes{sizes.dim, 4 * sizes.dim, 4 * sizes.dim, sizes.dim}, true, gelu);
         }
         adaLN_modulation = builder["adaLN_modulation"].linear("1", sizes.dim, vectors() * sizes.dim);
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <deque>
 
+#include "models/bfl_attention.hpp"
 #include "models/families.hpp"
 
 namespace vram::models {
@@ -26,30 +27,6 @@ Tensor layer_norm_as(const nn::LayerNorm& norm, const Tensor& x) {
     Tensor wide = norm(to_float(x));
     return to(std::move(wide), x.dtype());
 }
-
-class WanRMSNorm {
-  public:
-    WanRMSNorm() = default;
-    WanRMSNorm(const Builder& builder, std::int64_t dim) : weight(&builder.parameter("weight", {dim})) {}
-    Tensor operator()(Tensor x_in) const {
-        const Tensor x = std::move(x_in);
-        Tensor normed = norm(to_float(x));
-        normed = to(std::move(normed), x.dtype());
-        return mul(std::move(normed), to(weight->value, x.dtype()));
-    }
-
-  private:
-    // _norm: x * rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    static Tensor norm(Tensor x_in) {
-        const Tensor x = std::move(x_in);
-        Tensor scale = mean(pow_scalar(x), -1, true);
-        scale = add_scalar(std::move(scale));
-        scale = rsqrt(std::move(scale));
-        return mul(x, std::move(scale));
-    }
-
-    nn::Parameter* weight = nullptr;
-};
 
 /// flash_attention with attn_mode "torch": lets go of q, k and v [B, L, N, D] as soon as it has attended → [B, L, N, D]
 Tensor attend(Tensor q, Tensor k, Tensor v) {
@@ -90,7 +67,7 @@ class Attention {
         if (!image_context) return;
         k_img = builder.linear("k_img", sizes.dim, sizes.dim);
         v_img = builder.linear("v_img", sizes.dim, sizes.dim);
-        norm_k_img = WanRMSNorm(builder["norm_k_img"], sizes.dim);
+        norm_k_img = Fp32RmsNorm(builder["norm_k_img"], sizes.dim);
     }
 
     /// x [B, L, D], freqs [L, 1, D / 2] complex128
@@ -162,9 +139,9 @@ class Attention {
     std::int64_t heads_;
     bool image_context_;
     Linear q, k, v, o;
-    WanRMSNorm norm_q, norm_k;
+    Fp32RmsNorm norm_q, norm_k;
     Linear k_img, v_img;
-    WanRMSNorm norm_k_img;
+    Fp32RmsNorm norm_k_img;
 };
 
 /// Sequential: linear, activation, linear.
