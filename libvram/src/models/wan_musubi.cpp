@@ -293,15 +293,15 @@ class WanModel : public Model {
         }
 
         // time embeddings
-        Tensor e, e0;
+        Tensor e, e0, t = args[1];
         {
             const AutocastScope autocast(run, {true, Dtype::f32});
             if (!sizes_.v2_2) {
-                Tensor sinusoid = sinusoidal_embedding(args[1]);
+                Tensor sinusoid = sinusoidal_embedding(t);
                 e = time_embedding(to_float(std::move(sinusoid)));
                 e0 = unflatten(time_projection(silu(e)), 1, {6, sizes_.dim});
             } else {
-                const Tensor t = flatten(expand(unsqueeze(args[1], 1), {-1, seq_len}), 0, 1);
+                t = flatten(expand(unsqueeze(t, 1), {-1, seq_len}), 0, 1);  // of more than one sample a copy
                 Tensor sinusoid = unflatten(sinusoidal_embedding(t), 0, {-1, seq_len});
                 e = time_embedding(to_float(std::move(sinusoid)));
                 e0 = unflatten(time_projection(silu(e)), 2, {6, sizes_.dim});
