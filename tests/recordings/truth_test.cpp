@@ -47,6 +47,7 @@ std::string job_file(const json& row) {
         out << "resolution: [" << row["width"] << ", " << row["height"] << "], frames: " << row["frames"];
     if (row.contains("text_tokens"))
         out << (row.contains("width") ? ", " : "") << "text_tokens: " << row["text_tokens"];
+    if (row.contains("reference_images")) out << ", reference_images: " << row["reference_images"];
     out << "}\n";
     for (const char* flag : {"tiling", "slicing", "attention_mask", "all_hidden_states", "use_cache"})
         if (row.contains(flag)) out << flag << ": " << yaml_bool(row[flag]) << "\n";
