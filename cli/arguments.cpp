@@ -11,6 +11,7 @@ constexpr std::string_view examples = R"(
   vramest check job.yaml --gpu rtx-4090       on that card
   vramest check job.yaml --set train.batch_size=2 --json
   vramest advise job.yaml --gpu rtx-4090      what to change so that it fits
+  vramest diagnose run.log job.yaml           why it ran out of memory
 )";
 
 Unexpected complaint(Problem problem, std::string key, std::string found, std::string nearest, std::string text) {
@@ -24,8 +25,7 @@ struct Raw {
     std::vector<CLI::Option*> given;  // those that may not be empty
 };
 
-void add_job_options(CLI::App& verb, Arguments& arguments, Raw& raw) {
-    verb.add_option("FILE", arguments.file, "a job file or a trainer's config; - reads standard input")->required();
+void add_job_options(CLI::App& verb, Raw& raw) {
     raw.given.push_back(verb.add_option("--gpu", raw.gpu, "a card's id or name; auto asks the driver"));
     raw.given.push_back(
         verb.add_option("--capacity", raw.capacity, "instead of a card: what torch reports as total, such as 24GiB"));
@@ -110,16 +110,28 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     bool version = false;
     app.add_flag("--version", version, "print the version");
 
+    const auto needs_file = [&](CLI::App& verb) {
+        verb.add_option("FILE", arguments.file, "a job file or a trainer's config; - reads standard input")->required();
+    };
     CLI::App& check = *app.add_subcommand("check", "will it fit, in which phase is it tightest");
-    add_job_options(check, arguments, raw);
+    needs_file(check);
+    add_job_options(check, raw);
     check.add_flag("--json", arguments.json, "print the report as JSON");
     check.add_flag("--strict", arguments.strict, "exit 1 where it is tight");
     CLI::App& advise = *app.add_subcommand("advise", "the smallest changes that make it fit");
-    add_job_options(advise, arguments, raw);
+    needs_file(advise);
+    add_job_options(advise, raw);
     advise.add_flag("--json", arguments.json, "print the advice as JSON");
     advise.add_option("--write", arguments.out, "write a copy of FILE with the first advice in it");
+    CLI::App& diagnose =
+        *app.add_subcommand("diagnose", "which memory ran out in a log, where, and what to change first");
+    diagnose.add_option("LOG", arguments.log, "a trainer's log, whole or a part; - reads standard input")->required();
+    diagnose.add_option("CONFIG", arguments.file, "the config that was run, to lay its prediction beside");
+    add_job_options(diagnose, raw);
+    diagnose.add_flag("--json", arguments.json, "print the diagnosis as JSON");
     CLI::App& trace = *app.add_subcommand("trace", "write the events of the played job, to be laid beside PyTorch's");
-    add_job_options(trace, arguments, raw);
+    needs_file(trace);
+    add_job_options(trace, raw);
     trace.add_option("--out", arguments.out, "where to; standard output if absent");
     trace.add_flag("--scratch", arguments.scratch, "with the scratch of kernels and libraries");
     trace.group("");  // for developers
@@ -131,7 +143,7 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     gpus.add_flag("--json", arguments.json, "as JSON");
     CLI::App& trainers = *app.add_subcommand("trainers", "the trainers whose loop is played");
     trainers.add_flag("--json", arguments.json, "as JSON");
-    CLI::App& schema = *app.add_subcommand("schema", "JSON Schema of the report and of the job file");
+    CLI::App& schema = *app.add_subcommand("schema", "JSON Schema of the report, the diagnosis and the job file");
     schema.add_flag("--json", arguments.json, "as JSON, which it is anyway");
     for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verb->allow_extras();
     app.require_subcommand(0, 1);  // the name of a second verb is no verb
@@ -143,7 +155,8 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
         return arguments;
     } catch (const CLI::RequiredError&) {
         if (const auto rest = app.remaining(true); !rest.empty()) return unknown_word(app, rest.front());
-        return complaint(Problem::missing_key, "FILE", {}, {}, "a FILE is due; - reads standard input");
+        const std::string due = diagnose.parsed() ? "LOG" : "FILE";
+        return complaint(Problem::missing_key, due, {}, {}, "a " + due + " is due; - reads standard input");
     } catch (const CLI::ParseError& error) {
         return complaint(Problem::unknown_option, {}, {}, {}, error.what());
     }
@@ -154,6 +167,7 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     }
     if (check.parsed()) arguments.verb = Verb::check;
     if (advise.parsed()) arguments.verb = Verb::advise;
+    if (diagnose.parsed()) arguments.verb = Verb::diagnose;
     if (trace.parsed()) arguments.verb = Verb::trace;
     if (models.parsed()) arguments.verb = Verb::models;
     if (gpus.parsed()) arguments.verb = Verb::gpus;

@@ -8,12 +8,13 @@
 
 namespace vram::cli {
 
-enum class Verb : std::uint8_t { check, advise, trace, models, gpus, trainers, schema, version, help };
+enum class Verb : std::uint8_t { check, advise, diagnose, trace, models, gpus, trainers, schema, version, help };
 
 /// A command line, understood.
 struct Arguments {
     Verb verb = Verb::help;
     std::string file;  // "-": standard input; models: what is looked at, all that is known if empty
+    std::string log;   // diagnose: the log, "-" as well; `file` is the config that was run, empty where there is none
     std::string out;   // trace: where the events go; advise: where the changed file goes
     std::string help;  // what --help prints
     bool json = false, strict = false, scratch = false;

@@ -5,13 +5,10 @@
 #include "vram/probe/driver.hpp"
 
 namespace vram::cli {
-namespace {
 
 void print_complaints(const Diagnostics& complaints, std::ostream& err) {
     for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
 }
-
-}  // namespace
 
 int refuse(const Diagnostics& complaints, bool json, std::ostream& out, std::ostream& err) {
     if (json) out << report::to_json(report::refused({}, complaints)) << '\n';

@@ -9,11 +9,14 @@ namespace vram::cli {
 // Each verb writes its answer to `out`, complaints to `err`, and returns the exit code.
 [[nodiscard]] int check(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int advise(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int diagnose(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int trace(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int models(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int gpus(const Arguments& arguments, std::ostream& out);
 [[nodiscard]] int trainers(const Arguments& arguments, std::ostream& out);
 [[nodiscard]] int schema(std::ostream& out);
+
+void print_complaints(const Diagnostics& complaints, std::ostream& err);
 
 /// What is said about a job that no verb could act on: the complaints, or with `json` a report that holds them.
 /// Returns 2.

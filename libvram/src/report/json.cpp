@@ -1,11 +1,13 @@
 #include <nlohmann/json.hpp>
 
+#include "report/diagnostic_json.hpp"
 #include "vram/report/report.hpp"
 
 namespace vram::report {
 namespace {
 
 using json = nlohmann::ordered_json;
+using report::json_of;
 
 json json_of(const JobLine& job) {
     return {{"trainer", job.trainer}, {"model", job.model}, {"source", job.source}, {"resolved", json(job.resolved)}};
@@ -96,18 +98,6 @@ json json_of(const Advice& advice) {
 
 json json_of(const job::StoredWeights& stored) {
     return {{"type", stored.type}, {"parameters", stored.parameters}, {"bytes", stored.bytes}};
-}
-
-json json_of(const Diagnostic& d) {
-    return {{"severity", to_text(d.severity)},
-            {"problem", to_text(d.problem)},
-            {"key", d.key},
-            {"found", d.found},
-            {"nearest", d.nearest},
-            {"file", d.place.file},
-            {"line", d.place.line},
-            {"column", d.place.column},
-            {"text", d.text}};
 }
 
 json json_of(const std::optional<OtherWay>& other) {

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vram::diagnosis {
+
+/// Finds many phrases in a text in one pass (Aho and Corasick, 1975), the case of ASCII letters ignored: a log of
+/// megabytes costs a table look-up a byte, however many phrases there are.
+class Phrases {
+  public:
+    /// `ids` may repeat: several phrases that mean the same. An empty phrase is found nowhere.
+    void add(std::string_view phrase, std::int32_t id);
+    /// Once, after the last `add`.
+    void build();
+
+    /// Calls found(id, end) for each place where a phrase ends, from left to right.
+    template <class Found>
+    void scan(std::string_view text, Found found) const {
+        std::int32_t state = 0;
+        for (std::size_t i = 0; i < text.size(); ++i) {
+            state = next_[static_cast<std::size_t>(state) * width_ + class_[static_cast<unsigned char>(text[i])]];
+            for (std::int32_t at = ends_here_[static_cast<std::size_t>(state)]; at >= 0;
+                 at = shorter_[static_cast<std::size_t>(at)])
+                for (const std::int32_t id : ids_[static_cast<std::size_t>(at)]) found(id, i + 1);
+        }
+    }
+
+  private:
+    std::vector<std::pair<std::string, std::int32_t>> phrases_;
+    std::array<std::uint8_t, 256> class_{};  // bytes that stand in no phrase share class 0
+    std::size_t width_ = 1;
+    std::vector<std::int32_t> next_;              // state x class → state
+    std::vector<std::int32_t> ends_here_;         // the nearest state, itself included, at which a phrase ends; or -1
+    std::vector<std::int32_t> shorter_;           // of such a state: the next one, for a phrase that is a suffix of it
+    std::vector<std::vector<std::int32_t>> ids_;  // by state
+};
+
+[[nodiscard]] char lower(char c);
+[[nodiscard]] std::string lower(std::string_view text);
+/// Does `text` hold `part`, the case of ASCII letters ignored? For short texts.
+[[nodiscard]] bool holds(std::string_view text, std::string_view part);
+
+}  // namespace vram::diagnosis
