@@ -136,6 +136,9 @@ class Reader {
             bar.starts = texts(one, "starts");
             bar.ends = one.text("ends", "");
             bar.denoises = one.boolean("denoises", false);
+            bar.unnamed = one.boolean("unnamed", false);
+            bar.at_most = one.integer("at_most", {.min = 1}, 1);
+            bar.trainers = texts(one, "trainers");
             signs_.bars.push_back(std::move(bar));
             one.ignore("source");
             one.finish();

@@ -73,8 +73,7 @@ void Story::take(std::string_view line, std::int64_t number) {
             case Sign::Of::finished: end_run(); break;
             case Sign::Of::place:
                 if (is_source) break;
-                denoised_ = false;
-                place_ = signs_->places[index];
+                enter(signs_->places[index], false);
                 break;
             case Sign::Of::node: read_node(line.substr(hit.end)); break;
             case Sign::Of::offload: offloads = true; break;
@@ -212,7 +211,11 @@ void Story::begin_run(const RunSign& run, std::string_view rest) {
     bar_name_ = run.names_bar ? std::string(trimmed(rest)) : std::string();
 }
 
-void Story::end_run() { worked_after_failure |= failed_before_ && !failed_; }
+void Story::end_run() {
+    worked_after_failure |= failed_before_ && !failed_;
+    place_.reset();  // another command's log may follow
+    denoised_ = false;
+}
 
 void Story::went_on() {
     if (episode.empty()) return;
@@ -222,22 +225,37 @@ void Story::went_on() {
     adopts_frames_ = false;
 }
 
-const BarSign* Story::bar_sign(std::string_view name) const {
-    for (const BarSign& bar : signs_->bars)
-        if (std::any_of(bar.starts.begin(), bar.starts.end(),
-                        [&](const auto& start) { return name.starts_with(start); }) &&
-            name.ends_with(bar.ends))
-            return &bar;
+const BarSign* Story::bar_sign(std::string_view name, std::int64_t total) const {
+    const std::string_view who = trainer.empty() ? std::string_view("unknown") : std::string_view(trainer);
+    const bool may_sample = !place_ || place_ == Where::model_load || place_ == Where::step;
+    for (const BarSign& bar : signs_->bars) {
+        if (!bar.trainers.empty() && std::find(bar.trainers.begin(), bar.trainers.end(), who) == bar.trainers.end())
+            continue;
+        if (bar.unnamed && name.empty() && may_sample && total <= bar.at_most) return &bar;
+        const bool starts = std::any_of(bar.starts.begin(), bar.starts.end(),
+                                        [&](const std::string& start) { return name.starts_with(start); });
+        if (starts && name.ends_with(bar.ends)) return &bar;
+    }
     return nullptr;
 }
 
+void Story::enter(Where where, bool denoised) {
+    // A preview, a step or a save may load something: it is still the preview, the step or the save.
+    const bool within =
+        place_ == Where::step || place_ == Where::sampling || place_ == Where::vae_decode || place_ == Where::save;
+    if (within && where == Where::model_load) return;
+    place_ = where;
+    denoised_ = denoised;
+}
+
 void Story::draw(const ProgressBar& bar) {
-    const BarSign* sign = bar_sign(bar.name);
+    const BarSign* sign = bar_sign(bar.name, bar.total);
     const bool trains = bar.has_loss || (!bar_name_.empty() && bar.name == bar_name_) ||
                         (sign != nullptr && sign->where == Where::step);
     if (trains) return draw_steps(bar.done, bar.total, bar.elapsed, bar.seconds_per_step);
+    const bool full = bar.total > 0 && bar.done == bar.total;
     if (sign == nullptr) {
-        if (bar.name.empty() && place_ == Where::sampling) denoised_ = bar.total > 0 && bar.done == bar.total;
+        if (bar.name.empty() && place_ == Where::sampling) denoised_ = full;
         return;
     }
     if (drawn_.size() < most_bars || drawn_.contains(bar.name)) {
@@ -245,8 +263,7 @@ void Story::draw(const ProgressBar& bar) {
         if (bar.done > last && !episode.empty() && ++advances_ >= 2) went_on();
         last = bar.done;
     }
-    place_ = sign->where;
-    denoised_ = sign->denoises && bar.total > 0 && bar.done == bar.total;
+    enter(sign->where, sign->denoises && full);
 }
 
 void Story::draw_steps(std::int64_t drawn, std::int64_t total, std::int64_t elapsed, double seconds) {

@@ -76,6 +76,7 @@ class Story {
     void end_message();
     void begin_run(const RunSign& run, std::string_view rest);
     void end_run();
+    void enter(Where where, bool denoised);
     void draw(const ProgressBar& bar);
     void draw_steps(std::int64_t drawn, std::int64_t total, std::int64_t elapsed, double seconds);
     void went_on();
@@ -83,7 +84,7 @@ class Story {
     void read_node(std::string_view rest);
     [[nodiscard]] const FailureSign* failure_of(std::string_view line) const;
     void fail(const FailureSign& sign, std::string_view line, std::int64_t number);
-    [[nodiscard]] const BarSign* bar_sign(std::string_view name) const;
+    [[nodiscard]] const BarSign* bar_sign(std::string_view name, std::int64_t total) const;
 
     const Signs* signs_;
     std::vector<Hit> hits_;
