@@ -294,7 +294,7 @@ class Decision {
                 break;
             case Phase::sampling:
             case Phase::vae_decode:
-                if (story_.previews >= 1) {
+                if (cause.previews >= 1) {
                     conclude("previews before it worked, with training's state on the card");
                     return set(Kind::fragmentation, Confidence::low);
                 }
@@ -314,7 +314,7 @@ class Decision {
 
     bool borderline(const Failure& cause) {
         const std::int64_t before = worked(cause);
-        const bool after_preview = story_.preview_at >= 0 && cause.steps.done - story_.preview_at <= 1;
+        const bool after_preview = cause.preview_at >= 0 && cause.steps.done - cause.preview_at <= 1;
         if (after_preview && before >= 2 && !varied()) {
             conclude("it failed in the first step after a preview, and steps before the preview worked");
             set(Kind::fragmentation, Confidence::low);

@@ -59,7 +59,7 @@ struct BarSign {
     std::string ends;
     bool denoises = false;
     bool unnamed = false;
-    std::int64_t at_most = 0;  // steps of an unnamed one
+    std::int64_t at_most = 0;           // steps of an unnamed one
     std::vector<std::string> trainers;  // in whose logs it counts, "unknown" where none is known; empty: all
 };
 struct FrameSign {

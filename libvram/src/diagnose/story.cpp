@@ -141,6 +141,8 @@ void Story::fail(const FailureSign& sign, std::string_view line, std::int64_t nu
     failure.denoised = denoised_;
     failure.node = node_;
     failure.steps = steps_;
+    failure.previews = previews_;
+    failure.preview_at = preview_at_;
     if (lines_since_frame_ <= frame_is_stale) failure.frames = frames_;
     if (sign.warns || sign.retried) {
         failure.stated = read_message(*signs_, squeezed(line.substr(0, longest_message)));
@@ -203,8 +205,8 @@ void Story::begin_run(const RunSign& run, std::string_view rest) {
     frames_ = {};
     steps_ = {};
     drawn_.clear();
-    previews = 0;
-    preview_at = -1;
+    previews_ = 0;
+    preview_at_ = -1;
     buckets.clear();
     paces.clear();
     elapsed_ = elapsed_before_ = 0;
@@ -284,8 +286,8 @@ void Story::draw_steps(std::int64_t drawn, std::int64_t total, std::int64_t elap
     }
     const bool sampled = place_ == Where::sampling || place_ == Where::vae_decode;
     if (sampled && advanced && before > 0) {
-        ++previews;
-        preview_at = before;
+        ++previews_;
+        preview_at_ = before;
     }
     place_ = Where::step;
     denoised_ = false;

@@ -31,6 +31,8 @@ struct Failure {
     Frames frames;
     Steps steps;
     std::int64_t skipped_row = 0;  // skipped_batch: which in a row
+    std::int64_t previews = 0;     // that worked, after training had begun
+    std::int64_t preview_at = -1;  // steps done when the last one ended
 };
 
 /// Seconds that a step took, as it went on.
@@ -56,8 +58,6 @@ class Story {
     std::int64_t skipped = 0;           // batches
     bool trained_between = false;       // steps that worked lie between skipped batches
     bool worked_after_failure = false;  // in one process a run failed and a later one did not
-    std::int64_t previews = 0;          // that worked, after training had begun
-    std::int64_t preview_at = -1;       // steps done when the last one ended
     std::vector<Bucket> buckets;
     std::vector<Pace> paces;
     std::string trainer;
@@ -97,6 +97,7 @@ class Story {
     bool source_line_ = false;    // the line after a frame shows its code
     bool adopts_frames_ = false;  // a message stands before its stack trace
     Steps steps_;
+    std::int64_t previews_ = 0, preview_at_ = -1;
     std::string bar_name_;  // of the training, where the log gave it
     std::map<std::string, std::int64_t, std::less<>> drawn_;
     std::int64_t advances_ = 0;  // of bars, since the episode began
