@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "node_of.hpp"
+#include "values.hpp"
 #include "vram/io/file.hpp"
 #include "vram/probe/driver.hpp"
 
@@ -26,24 +27,9 @@ struct Input {
 };
 
 Input input_of(py::handle job, Diagnostics& complaints) {
-    if (PyUnicode_Check(job.ptr()) || py::hasattr(job, "__fspath__")) {
-        const auto path = py::reinterpret_steal<py::object>(PyOS_FSPath(job.ptr()));
-        if (!path) throw py::error_already_set();
-        if (!PyUnicode_Check(path.ptr())) throw py::type_error("job must be a path of str, not of bytes");
-        const auto encoded = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
-        const auto shown = py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(path.ptr(), "utf-8", "replace"));
-        if (!encoded || !shown) {
-            PyErr_Clear();
-            complaints.push_back(complaint(Problem::bad_encoding, "", {}, "job is a name that no file can have"));
-            return {std::nullopt, "<job>", {}};
-        }
-        const std::string name(shown);
-        if (name.find('\n') != std::string::npos) {
-            complaints.push_back(
-                complaint(Problem::bad_value, "", {}, "job is a text, not a path: give a path or a dict"));
-            return {std::nullopt, "<job>", {}};
-        }
-        return {std::string(encoded), name, {}};
+    if (is_path(job)) {
+        Path path = path_of(job, "job", "a dict", complaints);
+        return {std::move(path.path), std::move(path.source), {}};
     }
     if (!py::isinstance(job, py::module_::import("collections.abc").attr("Mapping")))
         throw py::type_error(std::string("job must be a path or a dict, not ") + Py_TYPE(job.ptr())->tp_name);

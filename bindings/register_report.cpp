@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "register.hpp"
+#include "values.hpp"
 #include "vram/report/report.hpp"
 
 namespace py = pybind11;
@@ -15,12 +16,6 @@ using namespace report;
 template <auto field, class T>
 auto text_of(const T& object) {
     return to_text(object.*field);
-}
-
-/// A complaint may quote a file that is not UTF-8.
-py::str lossy(std::string_view text) {
-    return py::reinterpret_steal<py::str>(
-        PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
 std::string repr(const Report& report) {

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view text = R"json({
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "title": "vramest",
-  "description": "$defs/report is what `vramest check --json` prints, $defs/advice what `vramest advise --json` does, $defs/job a job file. Sizes are bytes.",
+  "description": "$defs/report is what `vramest check --json` prints, $defs/advice what `vramest advise --json` does, $defs/diagnosis what `vramest diagnose --json` does, $defs/job a job file. Sizes are bytes.",
   "$defs": {
     "bytes": {"type": "integer"},
     "verdict": {"enum": ["fits", "tight", "does_not_fit", "cannot_say"]},
@@ -67,9 +67,54 @@ constexpr std::string_view text = R"json({
                 "libraries"]}, "low": {"$ref": "#/$defs/bytes"}, "high": {"$ref": "#/$defs/bytes"}, "source": {"type": "string"}}}},
         "advice": {"type": "array", "items": {"type": "object"}},
         "risk": {"type": "object", "properties": {"level": {"enum": ["low", "medium", "high"]}, "why": {"type": "array", "items": {"type": "string"}}}},
-        "diagnostics": {"type": "array", "items": {"type": "object", "properties": {"severity": {"enum": ["error", "warning", "note"]},
+        "diagnostics": {"$ref": "#/$defs/diagnostics"}
+      }
+    },
+    "diagnostics": {"type": "array", "items": {"type": "object", "properties": {"severity": {"enum": ["error", "warning", "note"]},
                 "problem": {"type": "string"}, "key": {"type": "string"}, "found": {"type": "string"}, "nearest": {"type": "string"},
-                "file": {"type": "string"}, "line": {"type": "integer"}, "column": {"type": "integer"}, "text": {"type": "string"}}}}
+                "file": {"type": "string"}, "line": {"type": "integer"}, "column": {"type": "integer"}, "text": {"type": "string"}}}},
+    "stated": {"description": "null where the log does not say it", "type": ["integer", "null"]},
+    "diagnosis": {
+      "type": "object",
+      "required": ["schema", "vramest", "source", "recognised", "phase", "kind", "confidence", "pattern", "numbers", "cause", "first_change", "then", "evidence", "looked_for", "diagnostics"],
+      "properties": {
+        "schema": {"const": 1},
+        "vramest": {"type": "string"},
+        "source": {"type": "string"},
+        "recognised": {"description": "false: nothing was recognised, and looked_for says of what kinds", "type": "boolean"},
+        "phase": {"enum": ["model_load", "quantize", "cache_latents", "cache_text", "first_steps", "later_steps", "sampling", "vae_decode", "save", "unknown"]},
+        "kind": {"enum": ["config_too_big", "other_process", "fragmentation", "bad_worker_state", "borderline_bucket", "host_ram", "windows_shared_spill",
+                 "init_failure_oom", "not_memory", "unknown"]},
+        "confidence": {"enum": ["high", "medium", "low"]},
+        "pattern": {"description": "the text of the failure; none: seen from the times of the steps",
+                 "enum": ["none", "out_of_memory", "skipped_batch", "skipped_three", "driver_warning", "cuda_error", "pinned_memory", "cublas_init", "cudnn_init",
+                 "nccl_init", "cudnn_host", "library_failure", "no_engine", "kernel_resources", "kernel_load", "paged_optimizer", "broken_context", "host_killed",
+                 "host_killer", "host_allocator", "host_python", "commit_limit", "host_map", "shared_memory"]},
+        "trainer": {"type": "string"},
+        "system": {"enum": ["linux", "windows", "wsl", "unknown"]},
+        "wording": {"description": "which versions write so", "type": "string"},
+        "numbers": {"description": "as the message has them, so to two decimals of their unit", "type": "object", "properties": {
+                "tried": {"$ref": "#/$defs/stated"}, "capacity": {"$ref": "#/$defs/stated"}, "free": {"$ref": "#/$defs/stated"},
+                "process": {"$ref": "#/$defs/stated"}, "allocated": {"$ref": "#/$defs/stated"}, "reserved_unallocated": {"$ref": "#/$defs/stated"},
+                "other_processes": {"$ref": "#/$defs/stated"}, "allowed": {"$ref": "#/$defs/stated"}, "host_tried": {"$ref": "#/$defs/stated"},
+                "host_process": {"$ref": "#/$defs/stated"}}},
+        "short_by": {"$ref": "#/$defs/stated"},
+        "step": {"$ref": "#/$defs/stated"}, "steps": {"$ref": "#/$defs/stated"},
+        "went_on": {"type": "boolean"},
+        "failures": {"type": "integer"},
+        "heaviest_bucket": {"type": ["object", "null"], "properties": {"size": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3},
+                "count": {"type": "integer"}}},
+        "cause": {"type": "string"},
+        "first_change": {"type": "string"},
+        "then": {"type": "array", "items": {"type": "string"}},
+        "notes": {"type": "array", "items": {"type": "string"}},
+        "evidence": {"description": "line 0: from the whole log", "type": "array", "items": {"type": "object", "properties": {"line": {"type": "integer"},
+                "text": {"type": "string"}, "says": {"type": "string"}}}},
+        "looked_for": {"type": "array", "items": {"type": "string"}},
+        "prediction": {"description": "of the config, where one was given", "type": ["object", "null"], "properties": {"verdict": {"$ref": "#/$defs/verdict"},
+                "reason": {"type": "string"}, "phase": {"type": "string"}, "agrees": {"type": "boolean"}, "needs_low": {"$ref": "#/$defs/bytes"},
+                "needs_high": {"$ref": "#/$defs/bytes"}, "capacity": {"$ref": "#/$defs/bytes"}}},
+        "diagnostics": {"$ref": "#/$defs/diagnostics"}
       }
     },
     "change": {

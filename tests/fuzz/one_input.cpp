@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "vram/diagnose/diagnose.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/fields.hpp"
 #include "vram/io/image_header.hpp"
@@ -147,6 +148,20 @@ std::string check_document(std::string_view input, Format format) {
     return {};
 }
 
+/// Any bytes are a log: read whole or in pieces it says the same, and what it says is valid JSON.
+std::string check_log(std::string_view input) {
+    static const diagnosis::Knowledge known = diagnosis::Knowledge::built_in();
+    const diagnosis::Diagnosis whole = diagnosis::diagnose(input, "fuzz", nullptr, known);
+    diagnosis::LogReader reader(known);
+    const std::size_t step = 1 + input.size() % 7;
+    for (std::size_t at = 0; at < input.size(); at += step) reader.feed(input.substr(at, step));
+    if (reader.finish("fuzz") != whole) return "a log that reads otherwise in pieces";
+    if (whole.recognised == whole.first_change.empty()) return "a diagnosis without a change";
+    if (whole.recognised != whole.looked_for.empty()) return "a failure and what was looked for";
+    if (!nlohmann::json::accept(to_json(whole, -1))) return "a diagnosis that is no JSON";
+    return to_text(whole).empty() ? "a diagnosis without a text" : "";
+}
+
 }  // namespace
 
 std::string check_one(std::string_view input) {
@@ -166,6 +181,7 @@ std::string check_one(std::string_view input) {
     }
 
     if (std::string law = check_tensors(input); !law.empty()) return law;
+    if (std::string law = check_log(input); !law.empty()) return law;
 
     const expected<ImageSize> size = image_size_of(input, "fuzz");
     if (size && (size->width <= 0 || size->height <= 0)) return "an image without a size";

@@ -25,6 +25,12 @@ inline std::vector<std::string> seeds() {
         "# c\nz = 1_000\n\"k k\" = 'x' # d\nf = 1e-4\nd = 1979-05-27 07:32:00\nl = [ 1, [2], \"\"\"m\n\"\"\" ]\ni = {a "
         "= 1, b.c = inf}\n"
         "[s.t]\nk = true\n[[u]]\nk = 0x10\n[[u]]\nk = '''\nx'''\n",
+        "Steps:   2%|#  | 30/1500 [01:00<50:00,  2.00s/it, loss=0.1]\rbucket: (480, 480, 61), count: 4\n"
+        "  File \"a.py\", line 3, in decode\n    x\nCUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB "
+        "total capacity; 7.00 GiB already allocated; 0 bytes free; 7.50 GiB reserved in total by PyTorch)\n",
+        "got prompt\n**Node Type:** KSampler\nAllocation on device 0 would exceed allowed memory. (out of memory)\n"
+        "Requested               : 12.50 MiB\nPrompt executed in 3\n# Running job: a\na:  1%|# | 3/9 [00:01<00:09, "
+        "1.0it/s]\n# OOM during training step, skipping batch 1/3 #\n512x768: 12 files\nMemoryError\n",
         "train.batch_size=4",
         "data.buckets[0][1]=[[1024, 1024, 1]]",
         png(640, 480, png_chunk("eXIf", tiff(6))),
@@ -111,6 +117,13 @@ inline const std::vector<std::string>& tokens() {
         "eXIf",
         "\xFF\xE1",
         "\xFF\xC0",
+        "%|",
+        "| 3/9 [",
+        "out of memory. Tried to allocate ",
+        " GiB",
+        "Process 7 has ",
+        "\x1b[31m",
+        "\xFF\xFE",
         std::string(70, '['),
         std::string(70, '.'),
     };

@@ -33,15 +33,15 @@ void Phrases::build() {
         class_[static_cast<unsigned char>(c)] = class_[static_cast<unsigned char>(lower(c))];
 
     // The trie; -1 where there is no child yet.
+    std::vector<std::int32_t> next;  // state x class → state
     const auto new_state = [&] {
-        next_.insert(next_.end(), width_, -1);
+        next.insert(next.end(), width_, -1);
         ids_.emplace_back();
         return static_cast<std::int32_t>(ids_.size()) - 1;
     };
     const auto child = [&](std::int32_t state, std::size_t of) -> std::int32_t& {
-        return next_[static_cast<std::size_t>(state) * width_ + of];
+        return next[static_cast<std::size_t>(state) * width_ + of];
     };
-    next_.clear();
     ids_.clear();
     static_cast<void>(new_state());
     for (const auto& [phrase, id] : phrases_) {
@@ -86,6 +86,13 @@ void Phrases::build() {
                 due.push(to);
             }
         }
+    }
+    steps_.clear();
+    steps_.reserve(next.size());
+    for (const std::int32_t state : next) {
+        const auto to = static_cast<std::uint32_t>(state);
+        const bool ends = ends_here_[to] >= 0;
+        steps_.push_back(to * static_cast<std::uint32_t>(width_) << 1 | (ends ? 1U : 0U));
     }
 }
 

@@ -20,11 +20,13 @@ class Phrases {
     /// Calls found(id, end) for each place where a phrase ends, from left to right.
     template <class Found>
     void scan(std::string_view text, Found found) const {
-        std::int32_t state = 0;
+        const std::uint32_t* next = steps_.data();
+        std::uint32_t row = 0;
         for (std::size_t i = 0; i < text.size(); ++i) {
-            state = next_[static_cast<std::size_t>(state) * width_ + class_[static_cast<unsigned char>(text[i])]];
-            for (std::int32_t at = ends_here_[static_cast<std::size_t>(state)]; at >= 0;
-                 at = shorter_[static_cast<std::size_t>(at)])
+            const std::uint32_t step = next[row + class_[static_cast<unsigned char>(text[i])]];
+            row = step >> 1;
+            if ((step & 1) == 0) continue;
+            for (std::int32_t at = ends_here_[row / width_]; at >= 0; at = shorter_[static_cast<std::size_t>(at)])
                 for (const std::int32_t id : ids_[static_cast<std::size_t>(at)]) found(id, i + 1);
         }
     }
@@ -33,9 +35,10 @@ class Phrases {
     std::vector<std::pair<std::string, std::int32_t>> phrases_;
     std::array<std::uint8_t, 256> class_{};  // bytes that stand in no phrase share class 0
     std::size_t width_ = 1;
-    std::vector<std::int32_t> next_;              // state x class → state
-    std::vector<std::int32_t> ends_here_;         // the nearest state, itself included, at which a phrase ends; or -1
-    std::vector<std::int32_t> shorter_;           // of such a state: the next one, for a phrase that is a suffix of it
+    std::vector<std::uint32_t> steps_;     // state x class → where the next state's row begins, shifted by one, and
+                                           // whether a phrase ends there
+    std::vector<std::int32_t> ends_here_;  // the nearest state, itself included, at which a phrase ends; or -1
+    std::vector<std::int32_t> shorter_;    // of such a state: the next one, for a phrase that is a suffix of it
     std::vector<std::vector<std::int32_t>> ids_;  // by state
 };
 

@@ -190,3 +190,42 @@ TEST_CASE("trace writes the events where it is told") {
     std::filesystem::remove(out);
     CHECK(say({"trace", job.path(), "--out", "/no/such/folder/x.json"}).code == 2);
 }
+
+TEST_CASE("diagnose: exit codes, a config beside the log, and a place in the schema for every key") {
+    const std::string logs = std::string(VRAM_SOURCE_DIR) + "/tests/fixtures/logs/";
+    const std::string config = std::string(VRAM_SOURCE_DIR) + "/examples/flux_lora.yaml";
+    CHECK(say({"diagnose", logs + "torch2_1_capacty.log"}).code == 0);
+    const Said nothing = say({"diagnose", logs + "healthy.log"});
+    CHECK(nothing.code == 2);
+    CHECK(nothing.out.find("looked for") != std::string::npos);
+    const Said absent = say({"diagnose", logs + "torch2_1_capacity.log"});
+    CHECK(absent.code == 2);
+    CHECK(absent.out.empty());
+    CHECK(absent.err.find("torch2_1_capacty.log?") != std::string::npos);
+    CHECK(say({"diagnose"}).err == "a LOG is due; - reads standard input\n");
+    CHECK(say({"diagnose", logs + "nccl.log", config, "third"}).err == "unexpected argument third\n");
+
+    const nlohmann::json schema = nlohmann::json::parse(say({"schema"}).out);
+    const nlohmann::json& defs = schema.at("$defs");
+    const auto told = [&](std::vector<std::string> args) {
+        args.insert(args.begin(), "diagnose");
+        args.emplace_back("--json");
+        const nlohmann::json answer = nlohmann::json::parse(say(args).out);
+        check_keys(answer, defs.at("diagnosis"), defs, "diagnosis");
+        return answer;
+    };
+    CHECK(told({logs + "borderline_video.log"}).at("heaviest_bucket").at("count") == 2);
+    CHECK(told({logs + "absent"}).at("diagnostics").at(0).at("problem") == "file_not_found");
+    CHECK(told({logs + "healthy.log"}).at("looked_for").size() > 3);
+    // The card is the log's, unless a flag names another.
+    const nlohmann::json beside = told({logs + "aitk_three_in_a_row.log", config, "--capacity", "16GiB"});
+    CHECK(beside.at("prediction").at("capacity") == 16 * GiB);
+    CHECK(beside.at("prediction").at("verdict") == "does_not_fit");
+    const nlohmann::json own = told({logs + "torch2_13_driver_warning.log", config});
+    CHECK(own.at("prediction").at("capacity") == own.at("numbers").at("capacity"));
+    CHECK(own.at("prediction").at("agrees") == false);
+    CHECK(own.at("prediction").at("needs_high") > 10 * GiB);
+    const nlohmann::json refused = told({logs + "nccl.log", logs + "nccl.log"});
+    CHECK(refused.at("prediction").at("verdict") == "cannot_say");
+    CHECK(refused.at("kind") == "init_failure_oom");
+}
