@@ -78,7 +78,7 @@ Diagnosis diagnose(py::handle log, py::handle config, py::handle text, const std
     {
         const py::gil_scoped_release released;
         reader.emplace(read(path.path, bytes));
-        if (*reader) stated = (**reader)->capacity();
+        if (*reader) stated = (**reader).capacity();
     }
     if (!*reader) {
         Diagnostics unread = reader->error();

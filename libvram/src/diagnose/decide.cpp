@@ -267,7 +267,8 @@ class Decision {
     void skipped(const Failure& cause) {
         heaviest();
         if (story_.trained_between || worked(cause) >= 2) {
-            conclude("steps that worked lie between the batches that were skipped");
+            conclude(story_.trained_between ? "steps that worked lie between the batches that were skipped"
+                                            : "steps before the skipped batches worked");
             note("each skipped batch was never trained on");
             return set(Kind::borderline_bucket, story_.trained_between ? Confidence::high : Confidence::medium);
         }

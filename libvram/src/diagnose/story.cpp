@@ -230,14 +230,18 @@ void Story::went_on() {
 const BarSign* Story::bar_sign(std::string_view name, std::int64_t total) const {
     const std::string_view who = trainer.empty() ? std::string_view("unknown") : std::string_view(trainer);
     const bool may_sample = !place_ || place_ == Where::model_load || place_ == Where::step;
-    for (const BarSign& bar : signs_->bars) {
-        if (!bar.trainers.empty() && std::find(bar.trainers.begin(), bar.trainers.end(), who) == bar.trainers.end())
-            continue;
-        if (bar.unnamed && name.empty() && may_sample && total <= bar.at_most) return &bar;
-        const bool starts = std::any_of(bar.starts.begin(), bar.starts.end(),
-                                        [&](const std::string& start) { return name.starts_with(start); });
-        if (starts && name.ends_with(bar.ends)) return &bar;
-    }
+    // At the start of the name; else after what a collector of logs puts before each line.
+    for (const bool inside : {false, true})
+        for (const BarSign& bar : signs_->bars) {
+            const bool elsewhere =
+                !bar.trainers.empty() && std::find(bar.trainers.begin(), bar.trainers.end(), who) == bar.trainers.end();
+            if (elsewhere) continue;
+            if (bar.unnamed && name.empty() && may_sample && total <= bar.at_most) return &bar;
+            const bool starts = std::any_of(bar.starts.begin(), bar.starts.end(), [&](const std::string& start) {
+                return inside ? name.find(" " + start) != std::string_view::npos : name.starts_with(start);
+            });
+            if (starts && name.ends_with(bar.ends)) return &bar;
+        }
     return nullptr;
 }
 
@@ -252,7 +256,7 @@ void Story::enter(Where where, bool denoised) {
 
 void Story::draw(const ProgressBar& bar) {
     const BarSign* sign = bar_sign(bar.name, bar.total);
-    const bool trains = bar.has_loss || (!bar_name_.empty() && bar.name == bar_name_) ||
+    const bool trains = bar.has_loss || (!bar_name_.empty() && bar.name.ends_with(bar_name_)) ||
                         (sign != nullptr && sign->where == Where::step);
     if (trains) return draw_steps(bar.done, bar.total, bar.elapsed, bar.seconds_per_step);
     const bool full = bar.total > 0 && bar.done == bar.total;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "run.hpp"
+#include "vram/base/bytes.hpp"
 
 using namespace vram;
 

@@ -54,12 +54,12 @@ TEST_CASE("bytes become lines") {
     for (const Case& c : {
              Case{"a bar is drawn over itself in one line", "a\rb\rc\nd", {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 2}}},
              Case{"empty lines count and are not handed on", "a\r\n\r\nb\n", {{"a", 1}, {"b", 3}}},
-             Case{"NUL and colours go", std::string("a\0b\x1b[1;31mc\x1b[0m", 14), {{"abc", 1}}},
+             Case{"NUL and colours go", std::string("a\0b\x1b[1;31mc\x1b[0m", 15), {{"abc", 1}}},
              Case{"a title and a link go", "\x1b]0;title\x07x\x1b]8;;u\x1b\\y", {{"xy", 1}}},
              Case{"an escape that never ends gives way to the next line", "a\x1b[12\nb", {{"a", 1}, {"b", 2}}},
              Case{"half of a UTF-16 unit", "\xFF\xFE" + std::string("a\0b", 3), {{"a", 1}}},
              Case{"a surrogate without its other half", "\xFE\xFF" + std::string("\xD8\x00\x00\x41", 4), {{"A", 1}}},
-             Case{"beyond the first plane", "\xFF\xFE\x3D\xD8\x00\xDE", {{"\xF0\x9F\x98\x80", 1}}},
+             Case{"beyond the first plane", std::string("\xFF\xFE\x3D\xD8\x00\xDE", 6), {{"\xF0\x9F\x98\x80", 1}}},
              Case{"nothing", "", {}},
          }) {
         CAPTURE(c.why);
