@@ -83,6 +83,23 @@ def test_threads_agree() -> None:
     assert all(answer == answers[0] for answer in answers)
 
 
+def test_published_failures_are_read_as_the_page_says(source_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows lie beside the repository, and not in it; docs/diagnose.md has the table of them."""
+    rows = source_dir.parent / "shared/reports/oom.jsonl"
+    if not rows.is_file():
+        pytest.skip(f"{rows} is not there")
+    folder = source_dir / "tests/diagnose"
+    monkeypatch.syspath_prepend(str(folder))
+    from write_log import rows_of, write_log
+
+    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    read = {}
+    for row in rows_of(rows):
+        diagnosis = vramest.diagnose(text=write_log(row, facts.get(row["id"], {})))
+        read[row["id"]] = [diagnosis.phase, diagnosis.kind]
+    assert read == json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+
+
 WORDS = ["CUDA out of memory. Tried to allocate ", "2.00 GiB", "%|", "| 3/9 [00:01<00:09, ", "  File \"a.py\", line 3, in decode\n", "\x1b[", "\r", "\n", "got prompt",
          "bucket: (", "OOM during training step, skipping batch ", "process 1 has ", "MemoryError", "\ud800"]  # fmt: skip
 
