@@ -72,6 +72,8 @@ expected<Arguments> finish(Arguments arguments, const Raw& raw) {
         add(complaint(Problem::out_of_range, "--capacity", raw.capacity, {}, "--capacity must be above 0"));
     if (!raw.capacity.empty() && !arguments.options.gpu.empty())
         add(complaint(Problem::conflict, "--capacity", raw.capacity, {}, "--gpu and --capacity exclude each other"));
+    if (arguments.log == "-" && arguments.file == "-")
+        add(complaint(Problem::conflict, "CONFIG", "-", {}, "LOG and CONFIG cannot both be standard input"));
     arguments.asks_driver = raw.capacity.empty() && (arguments.options.gpu.empty() || arguments.options.gpu == "auto");
     if (arguments.options.gpu == "auto") arguments.options.gpu.clear();
     if (!complaints.empty()) return Unexpected{std::move(complaints)};

@@ -204,6 +204,7 @@ TEST_CASE("diagnose: exit codes, a config beside the log, and a place in the sch
     CHECK(absent.out.empty());
     CHECK(absent.err.find("torch2_1_capacty.log?") != std::string::npos);
     CHECK(say({"diagnose"}).err == "a LOG is due; - reads standard input\n");
+    CHECK(say({"diagnose", "-", "-"}).err == "LOG and CONFIG cannot both be standard input\n");
     CHECK(say({"diagnose", logs + "nccl.log", config, "third"}).err == "unexpected argument third\n");
 
     const nlohmann::json schema = nlohmann::json::parse(say({"schema"}).out);
