@@ -1,5 +1,5 @@
 // The examples of gradient checkpointing: off it breaks, and where; on, or with the top bucket gone, or on the next
-// card, it fits.
+// card, it fits. And those of runs that train, and die outside of a step, beside one that fits.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -84,4 +84,47 @@ TEST_CASE("examples: FLUX with many buckets and four pictures a batch needs chec
     CHECK(of_bucket(with, "bucket 1152x1152") == Verdict::does_not_fit);
     CHECK(on(with_resolutions(text, "[512, 640, 768]"), "rtx-4090").verdict == Verdict::fits);
     CHECK(on(text, "rtx-a6000").verdict == Verdict::fits);
+}
+
+namespace {
+
+/// Every step fits; what breaks first is this phase, and the mirror fits.
+void check_breaks(const std::string& name, const std::string& mirror, const std::string& gpu,
+                  const std::string& phase) {
+    CAPTURE(name);
+    const report::Report broken = on(example(name), gpu);
+    CHECK(broken.verdict == Verdict::does_not_fit);
+    REQUIRE(broken.breaks_first);
+    CHECK(broken.breaks_first->phase == phase);
+    REQUIRE(broken.peak);
+    for (const char* step : {"step 1", "step 2"}) CHECK(of_bucket(broken, step) == Verdict::fits);
+    const report::Report with = on(example(mirror), gpu);
+    CHECK(with.verdict == Verdict::fits);
+    CHECK(with.peak->device_high < broken.peak->device_low);
+}
+
+}  // namespace
+
+TEST_CASE("examples: Wan 2.1 14B trains on 24 GB and dies at a first sample of 1280 x 720") {
+    check_breaks("wan21_first_sample", "wan21_lora_24gb", "rtx-4090", "sample");
+    CHECK(on(example("wan21_first_sample"), "rtx-a6000").verdict == Verdict::fits);
+}
+
+TEST_CASE("examples: LTX-2 trains on 32 GB and dies at the first sample of five prompts") {
+    check_breaks("ltx2_first_sample", "ltx2_lora_32gb", "rtx-5090", "sample");
+    CHECK(on(example("ltx2_first_sample"), "rtx-a6000").verdict == Verdict::fits);
+}
+
+TEST_CASE("examples: caching captions of LTX-2 beside Gemma 3 in 8 bits is the peak of the run") {
+    const report::Report broken = on(example("ltx2_text_cache"), "rtx-5090");
+    CHECK(broken.verdict == Verdict::does_not_fit);
+    CHECK(of_bucket(broken, "cache_text") == Verdict::does_not_fit);
+    CHECK(of_bucket(broken, "step 2") == Verdict::fits);
+    const report::Report larger = on(example("ltx2_text_cache"), "rtx-a6000");
+    CHECK(larger.verdict == Verdict::fits);
+    REQUIRE(larger.peak);
+    CHECK(larger.peak->phase == "cache_text");
+    const report::Report with = on(example("ltx2_lora_32gb"), "rtx-5090");
+    CHECK(with.verdict == Verdict::fits);
+    CHECK(of_bucket(with, "cache_text") == Verdict::fits);
 }

@@ -1028,10 +1028,18 @@ def _connectors(**changes):
     return Model("diffusers.pipelines.ltx2.connectors", "LTX2TextConnectors", config, inputs, lambda case, config: [])
 
 
+def _vocoder(cls, argument):
+    """What makes sound of LTX-2's spectrograms."""
+    return Model("diffusers.pipelines.ltx2.vocoder", cls, {},
+                 lambda case, config: {argument: (_spectrograms(case)[0], None)}, lambda case, config: [])
+
+
 CONNECTORS = {
     "ltx2_connectors": _connectors(),
     "ltx23_connectors": _connectors(video_connector_num_attention_heads=32, video_connector_num_layers=8,
                                     video_gated_attn=True, audio_connector_num_attention_heads=32,
                                     audio_connector_attention_head_dim=64, audio_connector_num_layers=8,
                                     audio_gated_attn=True, per_modality_projections=True, proj_bias=True),
+    "ltx2_vocoder": _vocoder("LTX2Vocoder", "hidden_states"),
+    "ltx23_vocoder": _vocoder("LTX2VocoderWithBWE", "mel_spec"),
 }

@@ -469,6 +469,7 @@ class AutoencoderKLLTXVideo : public Model {
   public:
     AutoencoderKLLTXVideo(const Builder& builder, const Settings& settings)
         : settings_(settings),
+          builder_(builder),
           latents_mean(builder.buffer("latents_mean", {settings.latent_channels}, Dtype::f32)),
           latents_std(builder.buffer("latents_std", {settings.latent_channels}, Dtype::f32)),
           encoder(builder["encoder"], settings),
@@ -493,6 +494,7 @@ class AutoencoderKLLTXVideo : public Model {
         const Caller call(x.run(), false);
         const bool encodes = request.operation == Request::Operation::encode;
         const auto one = [&](const Tensors& sample) {
+            if (in_pieces(sample[0], request)) return framewise(call, sample, request);
             return encodes ? encode(call, sample, request.tiling) : decode(call, sample, request.tiling);
         };
         Tensor out;
@@ -535,6 +537,42 @@ class AutoencoderKLLTXVideo : public Model {
         return slice(slice(dec, 3, 0, height * ratio), 4, 0, width * ratio);
     }
 
+    /// use_framewise_decoding, which AutoencoderKLLTX2Video asks in encoding, too.
+    [[nodiscard]] bool in_pieces(const Tensor& x, const Request& request) const {
+        const bool encodes = request.operation == Request::Operation::encode;
+        return request.tile_frames > 0 && x.size(2) > request.tile_frames / (encodes ? 1 : settings_.temporal);
+    }
+
+    /// _temporal_tiled_encode, _temporal_tiled_decode: pieces of one frame more than they count, but for the first one
+    /// without it; mixed where they overlap.
+    [[nodiscard]] Tensor framewise(const Caller& call, const Tensors& args, const Request& request) const {
+        const bool encodes = request.operation == Request::Operation::encode;
+        const std::int64_t ratio = settings_.temporal, frames = args[0].size(2);
+        const std::int64_t size = request.tile_frames / (encodes ? 1 : ratio),
+                           stride = request.tile_frames_stride / (encodes ? 1 : ratio),
+                           kept = request.tile_frames_stride / (encodes ? ratio : 1),
+                           overlap = request.tile_frames / (encodes ? ratio : 1) - kept;
+        const Blend blend(builder_, 0, 0, overlap);
+        const auto frames_of = [](const Tensor& x, std::int64_t from, std::int64_t to) {
+            return slice(x, 2, std::min(from, x.size(2)), std::min(to, x.size(2)));
+        };
+        std::vector<Tensor> row;
+        for (std::int64_t i = 0; i < frames; i += tile_step(stride)) {
+            Tensors tile = args;
+            tile[0] = frames_of(args[0], i, i + size + 1);
+            Tensor coded = encodes ? encode(call, tile, request.tiling) : decode(call, tile, request.tiling);
+            if (i > 0) coded = encodes ? frames_of(coded, 1, coded.size(2)) : frames_of(coded, 0, coded.size(2) - 1);
+            row.push_back(std::move(coded));
+        }
+        std::vector<Tensor> result_row;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            if (i > 0 && row[i].size(2) > 0) blend.t(call, row[i - 1], row[i]);
+            result_row.push_back(frames_of(row[i], 0, i > 0 ? kept : kept + 1));
+        }
+        const Tensor whole = cat(result_row, 2);
+        return frames_of(whole, 0, encodes ? (frames - 1) / ratio + 1 : (frames - 1) * ratio + 1);
+    }
+
     struct Tile {
         std::int64_t size, stride;
     };
@@ -558,6 +596,7 @@ class AutoencoderKLLTXVideo : public Model {
     }
 
     Settings settings_;
+    Builder builder_;
     Parameter &latents_mean, &latents_std;
     LTXVideoEncoder3d encoder;
     LTXVideoDecoder3d decoder;

@@ -1,10 +1,10 @@
 // Mirrors AutoencoderKLLTX2Audio (diffusers 0.42.1, models/autoencoders/autoencoder_kl_ltx2_audio.py) as published:
 // pixel norms, causal in time, no attention. What goes in are mel spectrograms of the video's length.
-#include <cmath>
 #include <deque>
 #include <optional>
 
 #include "models/families.hpp"
+#include "models/ltx2.hpp"
 #include "models/vae.hpp"
 
 namespace vram::models::autoencoder_kl_ltx2_audio {
@@ -182,9 +182,9 @@ class AutoencoderKLLTX2Audio : public SlicingAutoencoder {
         return call(encodes ? encoder : decoder, {x})[0];
     }
 
-    /// 24 pictures and 25 latents a second (16000 samples / 160 a hop / 4), rounded to even as Python does.
+    /// At 24 pictures a second.
     [[nodiscard]] static std::int64_t length(const Request& request) {
-        return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(request.frames) / 24 * 25));
+        return ltx2::audio_latents_of(request.frames, 24);
     }
     [[nodiscard]] Dims latents(const Request& request) const {
         return {request.batch, settings_.latent_channels, length(request), mel_bins_ / downsample_factor};

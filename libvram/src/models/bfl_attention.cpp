@@ -95,9 +95,9 @@ Tensors heads_of(const Tensor& qkv, std::int64_t heads) {
     return unbind(std::move(parts), 0);
 }
 
-Tensor bfl_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& pe) {
+Tensor bfl_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& pe, const Tensor& mask) {
     const Tensors roped = apply_rope(q, k, pe);
-    Tensor x = scaled_dot_product_attention(roped[0], roped[1], v);
+    Tensor x = scaled_dot_product_attention(roped[0], roped[1], v, mask);
     x = transpose(std::move(x), 1, 2);
     return reshape(std::move(x), {x.size(0), x.size(1), -1});
 }

@@ -11,9 +11,9 @@ namespace vram::models {
 /// "B L (K H D) -> K B H L D": q, k, v as views.
 [[nodiscard]] nn::Tensors heads_of(const nn::Tensor& qkv, std::int64_t heads);
 
-/// attention: q, k, v [B, H, L, D], pe [B, 1, L, D/2, 2, 2] → [B, L, H D]
+/// attention: q, k, v [B, H, L, D], pe [B, 1, L, D/2, 2, 2] → [B, L, H D]; a mask of those that are seen, or undefined
 [[nodiscard]] nn::Tensor bfl_attention(const nn::Tensor& q, const nn::Tensor& k, const nn::Tensor& v,
-                                       const nn::Tensor& pe);
+                                       const nn::Tensor& pe, const nn::Tensor& mask = {});
 
 /// (1 + scale) * norm(x) + shift
 [[nodiscard]] nn::Tensor modulated_norm(const nn::LayerNorm& norm, const nn::Tensor& x, const nn::Tensor& scale,

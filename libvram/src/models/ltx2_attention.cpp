@@ -42,8 +42,8 @@ LTX2Attention::LTX2Attention(const Builder& builder, const AttentionSizes& sizes
 }
 
 Tensor LTX2Attention::operator()(Tensor hidden_states_in, Tensor encoder_hidden_states_in,
-                                 const Rotary& query_rotary_emb, const Rotary& key_rotary_emb,
-                                 const Tensor& mask) const {
+                                 const Rotary& query_rotary_emb, const Rotary& key_rotary_emb, const Tensor& mask,
+                                 bool all_perturbed) const {
     const Tensor held = std::move(hidden_states_in), held_encoder = std::move(encoder_hidden_states_in);
     Tensor hidden_states = held, gate_logits;
     const Tensor encoder_hidden_states = held_encoder.defined() ? held_encoder : held;
@@ -54,24 +54,28 @@ Tensor LTX2Attention::operator()(Tensor hidden_states_in, Tensor encoder_hidden_
     }
     if (to_gate_logits) gate_logits = (*to_gate_logits)(hidden_states);
 
-    Tensor value;
+    Tensor query, key, value;
     if (style_.perturbed) value = to_v(encoder_hidden_states);
-    Tensor query = to_q(hidden_states);
-    Tensor key = to_k(encoder_hidden_states);
-    if (!style_.perturbed) value = to_v(encoder_hidden_states);
-    query = norm_q(query);
-    key = norm_k(key);
-    if (query_rotary_emb.cos.defined()) {
-        query = rotate(query, query_rotary_emb);
-        key = rotate(key, key_rotary_emb);
-    }
-    query = unflatten(query, 2, {heads_, -1});
-    key = unflatten(key, 2, {heads_, -1});
-    value = unflatten(value, 2, {heads_, -1});
+    if (all_perturbed) {
+        hidden_states = value;
+    } else {
+        query = to_q(hidden_states);
+        key = to_k(encoder_hidden_states);
+        if (!style_.perturbed) value = to_v(encoder_hidden_states);
+        query = norm_q(query);
+        key = norm_k(key);
+        if (query_rotary_emb.cos.defined()) {
+            query = rotate(query, query_rotary_emb);
+            key = rotate(key, key_rotary_emb);
+        }
+        query = unflatten(query, 2, {heads_, -1});
+        key = unflatten(key, 2, {heads_, -1});
+        value = unflatten(value, 2, {heads_, -1});
 
-    hidden_states = dispatch_attention(query, key, value, attention_mask);
-    hidden_states = flatten(hidden_states, 2, 3);
-    hidden_states = to(hidden_states, query.dtype());
+        hidden_states = dispatch_attention(query, key, value, attention_mask);
+        hidden_states = flatten(hidden_states, 2, 3);
+        hidden_states = to(hidden_states, query.dtype());
+    }
     Tensor gates;
     if (to_gate_logits) {
         hidden_states = unflatten(hidden_states, 2, {heads_, -1});

@@ -27,10 +27,11 @@ struct AttentionSizes {
 class LTX2Attention {
   public:
     LTX2Attention(const nn::Builder& builder, const AttentionSizes& sizes, const AttentionStyle& style);
-    /// `attention_mask` [B, 1, 1, L], or undefined.
+    /// `attention_mask` [B, 1, 1, L] or [B, 1, L], or undefined. `all_perturbed`: values stand for what attention makes
+    /// of them, which only the perturbed style knows.
     [[nodiscard]] nn::Tensor operator()(nn::Tensor hidden_states, nn::Tensor encoder_hidden_states,
                                         const Rotary& query_rotary_emb, const Rotary& key_rotary_emb,
-                                        const nn::Tensor& attention_mask = {}) const;
+                                        const nn::Tensor& attention_mask = {}, bool all_perturbed = false) const;
 
   private:
     [[nodiscard]] nn::Tensor rotate(const nn::Tensor& x, const Rotary& freqs) const;

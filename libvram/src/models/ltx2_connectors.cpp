@@ -191,7 +191,8 @@ class LTX2TextConnectors : public Model {
 
         // Convert to additive attention mask for connectors
         {
-            Tensor negative = add_scalar(attention_mask);
+            Tensor whole = to(attention_mask, Dtype::i64);
+            Tensor negative = add_scalar(std::move(whole));
             attention_mask = to(std::move(negative), video_text_emb_proj.dtype());
         }
         attention_mask = reshape(attention_mask, {attention_mask.size(0), 1, -1, attention_mask.size(-1)});

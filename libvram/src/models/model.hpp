@@ -27,6 +27,12 @@ struct Request {
     Dtype dtype = Dtype::bf16;
     enum class Operation : std::uint8_t { forward, encode, decode } operation = Operation::forward;
     bool tiling = false, slicing = false, attention_mask = false, all_hidden_states = false, use_cache = false;
+    /// Of a VAE that takes a clip piece by piece: frames of a piece, and how far the next one begins behind it. 0:
+    /// whole.
+    std::int64_t tile_frames = 0, tile_frames_stride = 0;
+    /// Of a model of video and sound: these do not see one another; and the blocks whose self-attention is left out.
+    bool isolate_modalities = false;
+    std::vector<std::int64_t> perturbed_blocks{};
 };
 
 /// A tensor that the caller makes: an argument of forward, or what an output is compared with.

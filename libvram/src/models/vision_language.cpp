@@ -13,8 +13,8 @@ struct VisionSizes {
     std::int64_t hidden, intermediate, layers, heads, patch, image;
 };
 
-// SiglipVisionModel without its pooling head, and Gemma3MultiModalProjector.
-void build_siglip(const Builder& builder, const VisionSizes& sizes, std::int64_t text_hidden) {
+// SiglipVisionModel without its pooling head, which a trainer may have deleted.
+void build_siglip_tower(const Builder& builder, const VisionSizes& sizes) {
     const Builder tower = builder["vision_tower"];
     const Builder embeddings = tower["embeddings"];
     const std::int64_t side = sizes.image / sizes.patch, positions = side * side;
@@ -31,6 +31,11 @@ void build_siglip(const Builder& builder, const VisionSizes& sizes, std::int64_t
         (void)layer["mlp"].linear("fc2", sizes.intermediate, sizes.hidden);
     }
     (void)tower.layer_norm("post_layernorm", sizes.hidden);
+}
+
+// The tower, and Gemma3MultiModalProjector.
+void build_siglip(const Builder& builder, const VisionSizes& sizes, std::int64_t text_hidden, bool has_tower) {
+    if (has_tower) build_siglip_tower(builder, sizes);
     const Builder projector = builder["multi_modal_projector"];
     (void)projector.parameter("mm_input_projection_weight", {sizes.hidden, text_hidden});
     (void)projector["mm_soft_emb_norm"].parameter("weight", {sizes.hidden});
@@ -91,8 +96,11 @@ class ConditionalGeneration : public Model {
             config.integer("vision_hidden_size"),       config.integer("vision_intermediate_size"),
             config.integer("vision_num_hidden_layers"), config.integer("vision_num_attention_heads"),
             config.integer("vision_patch_size"),        config.integer("vision_image_size")};
-        const auto& build_vision = config.text("vision_model_type") == "pixtral" ? build_pixtral : build_siglip;
-        build_vision(builder, vision, config.integer("hidden_size"));
+        const std::string tower = config.text("vision_model_type", "");
+        if (tower == "pixtral")
+            build_pixtral(builder, vision, config.integer("hidden_size"));
+        else
+            build_siglip(builder, vision, config.integer("hidden_size"), !tower.empty());
         return std::make_unique<TextDecoder>(builder["language_model"], config);
     }
 

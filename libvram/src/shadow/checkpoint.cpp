@@ -161,6 +161,23 @@ Tensors checkpoint_reentrant(Run& run, std::function<Tensors(const Tensors&)> fu
     return outputs;
 }
 
+namespace {
+// AccumulateGrad takes the gradient over as it comes.
+void activation_leaf_backward(Run&, Node& node, Tensors& grads, Tensors&) {
+    if (grads[0].defined()) node.held.push_back(grads[0].storage_ref());
+}
+}  // namespace
+
+void requires_grad_(Tensor& x) {
+    Run& run = x.run();
+    if (x.requires_grad() || !run.grad_enabled()) return;
+    Parameter origin;  // no gradient ever gets there
+    run.make_leaf(origin);
+    const NodeRef node = run.record(Op::custom, activation_leaf_backward, {&origin.value});
+    node->held.push_back(x.storage_ref());
+    Run::attach(x, node);
+}
+
 void Run::save(Node& node, const Tensor& tensor) { node.saved.push_back(pack(*this, tensor)); }
 
 Tensor Run::unpack(Saved& saved) {

@@ -44,4 +44,8 @@ struct StopRecomputation {};
 /// whatever `function` trains. Source: torch/utils/checkpoint.py, CheckpointFunction.
 [[nodiscard]] Tensors checkpoint_reentrant(Run& run, std::function<Tensors(const Tensors&)> function, Tensors args);
 
+/// x.requires_grad_(True) of an activation without history, which callers of reentrant checkpointing ask for: a leaf
+/// that has its gradient beside it until the tape goes. Nothing where grad mode is off or x has a history.
+void requires_grad_(Tensor& x);
+
 }  // namespace vram::shadow

@@ -23,6 +23,8 @@ struct Batch {
     std::int64_t width = 0, height = 0, frames = 1, count = 1;
     std::vector<PictureSize> references{};  // control images of an item, as the trainer hands them on
     bool first_frame = false;               // videos that are continued from their first frame
+    bool audio = false;                     // their sound is trained, too
+    std::int64_t fps = 24;                  // pictures a second, where the sound asks for it
     bool operator==(const Batch&) const = default;
 };
 
@@ -135,6 +137,8 @@ struct Sampling {
     bool baseline = false;      // before the first step
     bool periodic = false;      // while training
     std::vector<Batch> images;  // distinct sizes; empty: never samples
+    /// Of each of these how many of all samples are rendered once the last one of its size is.
+    std::vector<std::int64_t> rendered{};
     double guidance = 1;
     std::int64_t steps = 0;
     bool merges_adapter = false;  // while rendering the adapter is added into the weights

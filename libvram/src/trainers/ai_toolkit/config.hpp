@@ -87,6 +87,8 @@ struct DatasetConfig {
     std::int64_t num_frames = 1;
     bool auto_frame_count = false;  // each clip is of its own length
     bool do_i2v = false;            // videos are continued from their first frame
+    bool do_audio = false;          // their sound is trained, too
+    std::int64_t fps = 24;          // pictures a second, where sound asks for it
     bool masks = false, prior_reg = false;
     std::vector<std::string> controls{};  // folders of control images, of each of which an item has one
     bool small_controls = false;          // those are scaled to 512 x 512

@@ -276,11 +276,12 @@ class Measure {
             if (dataset.small_controls) reference = {512, 512};
         }
         const auto [at, fresh] =
-            seen_.emplace(std::tuple(size.width, size.height, dataset.num_frames, dataset.batch_size, dataset.do_i2v),
+            seen_.emplace(std::tuple(size.width, size.height, dataset.num_frames, dataset.batch_size, dataset.do_i2v,
+                                     dataset.do_audio, dataset.fps),
                           batches_.size());
         if (fresh) {
             batches_.push_back({size.width, size.height, dataset.num_frames, dataset.batch_size, std::move(references),
-                                dataset.do_i2v});
+                                dataset.do_i2v, dataset.do_audio, dataset.fps});
             return;
         }
         std::vector<job::PictureSize>& known = batches_[at->second].references;
@@ -307,8 +308,9 @@ class Measure {
     std::map<std::pair<std::string, std::vector<std::string>>, Folder> measured_;  // by folders
     std::set<std::string> noted_;                                                  // control folders
     std::vector<job::Batch> batches_;
-    // width, height, frames, count, do_i2v → which batch
-    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>, std::size_t> seen_;
+    // width, height, frames, count, do_i2v, do_audio, fps → which batch
+    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, std::int64_t>, std::size_t>
+        seen_;
     std::int64_t guesses_ = 0;
 };
 
@@ -333,12 +335,12 @@ std::vector<job::Batch> validation_batches(const std::vector<ValidationItem>& it
 
 void drop_repeated(std::vector<DatasetConfig>& datasets) {
     std::set<std::tuple<std::string, std::int64_t, std::int64_t, double, bool, bool, bool, std::int64_t,
-                        std::vector<std::string>, bool, bool, bool, bool, bool>>
+                        std::vector<std::string>, bool, bool, bool, bool, bool, bool, std::int64_t>>
         seen;
     std::erase_if(datasets, [&](const DatasetConfig& d) {
         return !seen.emplace(d.folder, d.resolution, d.batch_size, d.scale, d.square_crop, d.cache_latents,
                              d.loads_pixels, d.num_frames, d.controls, d.small_controls, d.masks, d.prior_reg,
-                             d.auto_frame_count, d.do_i2v)
+                             d.auto_frame_count, d.do_i2v, d.do_audio, d.fps)
                     .second;
     });
 }

@@ -316,7 +316,7 @@ constexpr Key dataset[] = {
     {"cache_clip_vision_to_disk", unsupported, "it loads a vision model"},
     {"auto_frame_count", memory},
     {"do_i2v", memory},
-    {"do_audio", unsupported, "its batches are those of videos of other lengths"},
+    {"do_audio", memory},
     {"mask_path", memory},
     {"alpha_mask", memory},
     {"standardize_images", small},

@@ -213,9 +213,18 @@ class Reader {
         const std::int64_t frames_of_it = size.size() == 3 ? size[2] : 1;
         if (!takes(data, key, frames_of_it)) return;
         // Sizes stand for what the datasets yield; what these want of a video stays.
-        const bool first_frame = std::any_of(config_.datasets.begin(), config_.datasets.end(),
-                                             [](const DatasetConfig& dataset) { return dataset.do_i2v; });
-        const job::Batch batch{size[0], size[1], frames_of_it, config_.train.batch_size, {}, first_frame};
+        const std::vector<DatasetConfig>& datasets = config_.datasets;
+        const auto any = [&](bool DatasetConfig::*wants) {
+            return std::any_of(datasets.begin(), datasets.end(), [wants](const DatasetConfig& d) { return d.*wants; });
+        };
+        const job::Batch batch{size[0],
+                               size[1],
+                               frames_of_it,
+                               config_.train.batch_size,
+                               {},
+                               any(&DatasetConfig::do_i2v),
+                               any(&DatasetConfig::do_audio),
+                               datasets.empty() ? 24 : datasets.front().fps};
         if (std::find(out_.batches.begin(), out_.batches.end(), batch) == out_.batches.end())
             out_.batches.push_back(batch);
     }

@@ -191,6 +191,11 @@ bool Part::takes(std::string_view argument, const models::Request& request) cons
 }
 
 void Part::to_gpu() {
+    alone_to_gpu();
+    for (Part* part : along) part->to_gpu();
+}
+
+void Part::alone_to_gpu() {
     if (on_gpu_) return;
     weights.base_to_gpu();
     loader_.constants();
@@ -198,6 +203,7 @@ void Part::to_gpu() {
 }
 
 void Part::to_cpu() {
+    for (Part* part : along) part->to_cpu();
     if (!on_gpu_) return;
     weights.base_to_cpu();
     on_gpu_ = false;
@@ -472,6 +478,39 @@ void Pipeline::postprocess(const Tensor& decoded) {
     Tensor pixels = shadow::mul_scalar(decoded);
     pixels = shadow::add_scalar(pixels);
     pixels = shadow::clamp(pixels);
+}
+
+void Pipeline::postprocess_video(const Tensor& video) {
+    postprocess(shadow::permute(shadow::select(video, 0, 0), {1, 0, 2, 3}));
+}
+
+Tensors Pipeline::set_timesteps() {
+    Tensor sigmas = run.empty({job.sampling.steps}, Dtype::f32, Op::to_device);
+    const Tensor timesteps = shadow::mul_scalar(sigmas);
+    const Tensor end = run.empty({1}, Dtype::f32, Op::zeros);
+    sigmas = shadow::cat({sigmas, end}, 0);
+    return {timesteps, sigmas};
+}
+
+Tensor Pipeline::scheduler_step(const Tensor& model_output, const Tensor& sample_in) {
+    const Tensor sample = shadow::to_float(sample_in);
+    const Tensor dt = run.empty({}, Dtype::f32, Op::sub);
+    Tensor prev_sample;
+    {
+        const Tensor moved = run.empty_like(model_output, Op::mul);  // a number with no dimension keeps the dtype
+        prev_sample = run.empty(sample.sizes(), Dtype::f32, Op::add);
+    }
+    prev_sample = shadow::to(prev_sample, model_output.dtype());
+    return prev_sample;
+}
+
+Tensor Pipeline::masked_loss(Tensor loss, const Tensor& mask) {
+    const Tensor loss_mask = shadow::to(mask, loss.dtype());
+    Tensor masked = shadow::mul(loss, loss_mask);
+    Tensor share = shadow::mean_all(loss_mask);
+    share = shadow::clamp(std::move(share));
+    loss = shadow::div(std::move(masked), std::move(share));
+    return loss;
 }
 
 void Pipeline::flush() { run.mark(shadow::MarkKind::empty_cache); }

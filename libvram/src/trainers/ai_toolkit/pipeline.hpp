@@ -82,9 +82,11 @@ class Part {
     [[nodiscard]] Tensors forward(const Tensors& args, const models::Request& request);
     /// Whether forward has an argument of this name.
     [[nodiscard]] bool takes(std::string_view argument, const models::Request& request) const;
-    /// module.to(device).
+    /// module.to(device). The modules `along` with it go, too.
     void to_gpu();
     void to_cpu();
+    /// The same without those.
+    void alone_to_gpu();
     void move(bool to_gpu_if_true) { to_gpu_if_true ? to_gpu() : to_cpu(); }
     [[nodiscard]] bool on_gpu() const noexcept { return on_gpu_; }
     [[nodiscard]] const std::string& component() const noexcept { return component_; }
@@ -106,6 +108,7 @@ class Part {
     nn::Weights weights;
     std::unique_ptr<models::Model> model;
     std::vector<std::string> block_lists;  // get_transformer_block_names
+    std::vector<Part*> along;              // what the trainer's class holds beside it as one module
 
   private:
     std::string component_;
@@ -158,6 +161,8 @@ class Pipeline {
     /// Where the models arrive, until all of them stand where the loop will look for them.
     virtual void load_model(Loading& loading) = 0;
     [[nodiscard]] virtual PromptEmbeds get_prompt_embeds(const Prompts& prompts) = 0;
+    /// What predictions and samples do to the embeds that they are handed: to the caller's, as in Python.
+    virtual void pad_embeds(PromptEmbeds&) {}
     /// Pixels of this batch as the loader hands them over: [B, 3, H, W], or [B, F, 3, H, W] of videos.
     [[nodiscard]] virtual Dims pixels(const job::Batch& batch) const;
     /// Latents of this batch: [B, C, h, w], or [B, C, f, h, w].
@@ -187,6 +192,12 @@ class Pipeline {
     [[nodiscard]] Tensors load_control_images(const std::vector<job::PictureSize>& references, Tensors& names);
     /// What architectures with control images put beside the noisy latents.
     [[nodiscard]] virtual Tensor condition_noisy_latents(const Tensor& latents, const job::Batch& batch);
+    /// What an item's sound becomes in the cache.
+    virtual void encode_audio(const job::Batch&) {}
+    /// What the model adds to the loss of its prediction.
+    [[nodiscard]] virtual Tensor add_audio_loss(Tensor loss) { return loss; }
+    /// batch.cleanup() of all batches of a step.
+    virtual void cleanup() {}
     /// What steps leave in the class itself, for those of which nothing may stay.
     [[nodiscard]] virtual std::vector<Tensor*> left_by_steps() { return {}; }
     /// What the prediction is compared with. As it stands here, of flow matching: noise - latents.
@@ -243,6 +254,14 @@ class Pipeline {
     void decode(const Tensor& latents, const job::Batch& image, bool tiling = false);
     /// VaeImageProcessor.postprocess of one picture.
     void postprocess(const Tensor& decoded);
+    /// VideoProcessor.postprocess_video of one clip [1, C, F, H, W].
+    void postprocess_video(const Tensor& video);
+    /// FlowMatchEulerDiscreteScheduler.set_timesteps: {timesteps [steps], sigmas}.
+    [[nodiscard]] Tensors set_timesteps();
+    /// FlowMatchEulerDiscreteScheduler.step: in fp32, and back to the prediction's dtype.
+    [[nodiscard]] Tensor scheduler_step(const Tensor& model_output, const Tensor& sample);
+    /// Of flow matching's masked losses, where the first frame is given: what is noise counts, and as much as with it.
+    [[nodiscard]] static Tensor masked_loss(Tensor loss, const Tensor& mask);
 };
 
 /// What a tokenizer or a host hands over.

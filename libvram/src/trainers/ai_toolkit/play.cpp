@@ -127,11 +127,16 @@ class Process {
             const Tensor imgs = run_.empty(pipeline_.pixels(item), job_.dtype, Op::to_device);
             const Tensor latent = pipeline_.encode_images(imgs, item);
             static_cast<void>(shadow::clone(latent));  // on its way to the host
-            if (!item.first_frame || item.frames == 1) continue;
-            const Tensor frames = run_.empty(pipeline_.pixels(item), job_.dtype, Op::to_device);
-            item.frames = 1;
-            const Tensor first_frame_latent = pipeline_.encode_images(shadow::select(frames, 1, 0), item);
-            static_cast<void>(shadow::clone(first_frame_latent));
+            if (item.frames == 1) continue;
+            Tensor frames, first_frame_latent;
+            if (item.first_frame) {
+                frames = run_.empty(pipeline_.pixels(item), job_.dtype, Op::to_device);
+                job::Batch still = item;
+                still.frames = 1;
+                first_frame_latent = pipeline_.encode_images(shadow::select(frames, 1, 0), still);
+                static_cast<void>(shadow::clone(first_frame_latent));
+            }
+            if (item.audio) pipeline_.encode_audio(item);
         }
         pipeline_.place(before);
     }

@@ -43,18 +43,29 @@ void read_caching(Section& section, DatasetConfig& out) {
 /// Of a video that many frames are taken; the architecture's VAE wants n · step + 1.
 void read_frames(Section& section, DatasetConfig& out) {
     const std::int64_t frames = section.fields.integer("num_frames", {.min = 1, .max = most_frames}, 1);
-    const bool automatic = section.flag("auto_frame_count", false), do_i2v = section.flag("do_i2v", false);
+    const bool automatic = section.flag("auto_frame_count", false), do_i2v = section.flag("do_i2v", false),
+               do_audio = section.flag("do_audio", false);
     const Architecture* architecture = section.reading.architecture;
     if (architecture == nullptr) return;
     const std::int64_t step = architecture->frame_step, rest = step == 0 ? 0 : (frames - 1) % step;
     if (step == 0) {
-        for (const auto& [key, said] :
-             {std::pair{"num_frames", frames != 1}, {"auto_frame_count", automatic}, {"do_i2v", do_i2v}})
+        for (const auto& [key, said] : {std::pair{"num_frames", frames != 1},
+                                        {"auto_frame_count", automatic},
+                                        {"do_i2v", do_i2v},
+                                        {"do_audio", do_audio}})
             if (said) section.refuse(key, std::string(architecture->title) + " trains on images");
         return;
     }
     out.auto_frame_count = automatic;
     out.do_i2v = do_i2v;
+    if (architecture->trains_audio) {
+        out.do_audio = do_audio;
+        out.fps = section.fields.integer("fps", {.min = 1, .max = most_frames}, 24);
+    } else if (do_audio) {
+        section.refuse("do_audio", std::string(architecture->title) +
+                                       " has no sound: how the loader cuts clips to it is "
+                                       "not modelled");
+    }
     if (rest != 0 && architecture->drops_frames)
         section.fields.complain("num_frames", Problem::out_of_range,
                                 section.fields.path("num_frames") + ": " + std::string(architecture->title) +

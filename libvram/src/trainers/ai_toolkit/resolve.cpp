@@ -265,7 +265,7 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
     items.insert(items.end(), config.sample.samples.begin(), config.sample.samples.end());
     bool one_multiplier = true;
     std::set<std::string> unmeasured;
-    std::vector<job::Batch> images;
+    std::vector<job::Batch> images, all;
     for (const SampleItem& item : items) {
         const std::int64_t step = architecture.sample_step != 0 ? architecture.sample_step : architecture.divisible_by;
         job::Batch image{item.width / step * step, item.height / step * step, 1, 1};
@@ -276,6 +276,7 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
             image.frames = (item.frames - 1) / architecture.frame_step * architecture.frame_step + 1;
         image.references = controls_of(item, image, architecture, unmeasured);
         if (std::find(images.begin(), images.end(), image) == images.end()) images.push_back(image);
+        all.push_back(image);
         out.steps = std::max(out.steps, item.steps);
         out.guidance = std::max(out.guidance, item.guidance_scale);
         one_multiplier = one_multiplier && item.network_multiplier == items.front().network_multiplier;
@@ -292,6 +293,8 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
                                       : path + " is no image here: it is taken to be as large as the sample"});
     }
     out.images = heaviest(images, most_images, text_tokens);
+    for (const job::Batch& image : out.images)
+        out.rendered.push_back(all.rend() - std::find(all.rbegin(), all.rend(), image));
     note_unplayed(images.size() - out.images.size(), " smaller sizes of samples are not played",
                   said_at(document, "sample"), notes);
     // network.can_merge_in: not over quantised weights.

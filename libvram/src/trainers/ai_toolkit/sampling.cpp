@@ -65,8 +65,18 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
             const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
             if (parts.cache_text || parts.unload_text) {
                 const Resident::SamplePrompts& cached = resident.sample_prompts_cache[i];
-                conditional_embeds = cached.conditional.to_gpu(run, 1, pipeline.job.dtype);
-                unconditional_embeds = cached.unconditional.to_gpu(run, 1, pipeline.job.dtype);
+                const std::int64_t rendered = pipeline.job.sampling.rendered[i];
+                while (static_cast<std::int64_t>(resident.rendered_prompts.size()) < rendered) {
+                    PromptEmbeds conditional = cached.conditional.to_gpu(run, 1, pipeline.job.dtype);
+                    PromptEmbeds unconditional = cached.unconditional.to_gpu(run, 1, pipeline.job.dtype);
+                    pipeline.pad_embeds(conditional);
+                    pipeline.pad_embeds(unconditional);
+                    resident.rendered_prompts.push_back({std::move(conditional), std::move(unconditional)});
+                }
+                const Resident::RenderedPrompts& own =
+                    resident.rendered_prompts[static_cast<std::size_t>(rendered - 1)];
+                conditional_embeds = own.conditional;
+                unconditional_embeds = own.unconditional;
             } else {
                 ctrl_img.clear();
                 ctrl_img = pipeline.load_control_images(image.references, ctrl_img_names);
@@ -75,6 +85,8 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
                 unconditional_embeds = pipeline.get_prompt_embeds({1, true, image.references, control_images});
                 conditional_embeds = to(conditional_embeds, pipeline.job.dtype);
                 unconditional_embeds = to(unconditional_embeds, pipeline.job.dtype);
+                pipeline.pad_embeds(conditional_embeds);
+                pipeline.pad_embeds(unconditional_embeds);
             }
         }
         pipeline.generate_single_image(conditional_embeds, unconditional_embeds, image);

@@ -158,7 +158,10 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     return kept;
 }
 
-void Training::cleanup() { batch_latents_.clear(); }
+void Training::cleanup() {
+    batch_latents_.clear();
+    pipeline_.cleanup();
+}
 
 Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batch_latents) {
     const ComponentScope scope_of_stage(run_, pipeline_.active().component());
@@ -389,22 +392,24 @@ Tensor Training::get_prior_prediction(const job::Batch& batch, const Frame& fram
 }
 
 // SDTrainer.predict_noise has nothing to add; this is the model's, up to what architectures differ in.
-Tensor Training::predict_noise(const Tensor& latents, Tensor timestep, const PromptEmbeds& conditional_embeds,
+Tensor Training::predict_noise(const Tensor& latents, Tensor timestep, PromptEmbeds& conditional_embeds,
                                const PromptEmbeds& unconditional_embeds, job::Batch batch) {
     const bool guides = unconditional_embeds.is_there();
-    PromptEmbeds text_embeddings = conditional_embeds;
+    PromptEmbeds both;
     Tensor latent_model_input = latents;
     {
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
         const NoGrad no_grad(run_);
         if (guides) {
-            text_embeddings = concat_prompt_embeds(std::array{unconditional_embeds, conditional_embeds});
+            both = concat_prompt_embeds(std::array{unconditional_embeds, conditional_embeds});
             latent_model_input = shadow::cat({latents, latents}, 0);
             timestep = shadow::cat({timestep, timestep}, 0);
             batch.count *= 2;
         }
         latent_model_input = run_.empty(latent_model_input.sizes(), pipeline_.job.dtype, Op::cat);  // scale_model_input
+        pipeline_.pad_embeds(guides ? both : conditional_embeds);
     }
+    const PromptEmbeds& text_embeddings = guides ? both : conditional_embeds;
     if (facts_.input_tensors.empty()) pipeline_.handed = &facts_.input_tensors;
     Tensor noise_pred = pipeline_.get_noise_prediction(latent_model_input, timestep, text_embeddings, batch);
     if (!guides) return noise_pred;
@@ -463,6 +468,7 @@ Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& batch_la
     loss = shadow::mul(loss, loss_multiplier);
     if (prior_loss.defined()) loss = shadow::add(loss, prior_loss);
     loss = shadow::mean_all(loss);
+    loss = pipeline_.add_audio_loss(std::move(loss));
     loss = shadow::add_scalar(loss);  // + additional_loss
     return loss;
 }

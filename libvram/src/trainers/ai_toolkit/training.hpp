@@ -26,6 +26,11 @@ struct Resident {
         HostEmbeds conditional, unconditional;
     };
     std::vector<SamplePrompts> sample_prompts_cache;
+    /// Of those that were rendered once: `.to(device)` moves what is cached itself.
+    struct RenderedPrompts {
+        PromptEmbeds conditional, unconditional;
+    };
+    std::vector<RenderedPrompts> rendered_prompts;
     HostEmbeds validation_embeds;
     Tensor torch_multiplier;            // the network's, one number an item
     std::vector<Tensor> shadow_params;  // of the moving average
@@ -85,7 +90,7 @@ class Training {
     /// `before`: what lives as the prediction begins.
     [[nodiscard]] Tensor get_prior_prediction(const job::Batch& batch, const Frame& frame, Bytes& before);
     /// No unconditional embeds: no guidance.
-    [[nodiscard]] Tensor predict_noise(const Tensor& latents, Tensor timestep, const PromptEmbeds& conditional_embeds,
+    [[nodiscard]] Tensor predict_noise(const Tensor& latents, Tensor timestep, PromptEmbeds& conditional_embeds,
                                        const PromptEmbeds& unconditional_embeds, job::Batch batch);
     [[nodiscard]] Tensor calculate_loss(const Tensor& noise_pred, const Tensor& batch_latents, const Frame& frame,
                                         const job::Batch& batch);

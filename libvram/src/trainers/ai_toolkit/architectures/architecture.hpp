@@ -52,6 +52,7 @@ struct Architecture {
     std::int64_t divisible_by = 1;        // what the net can take
     std::int64_t sample_step = 0;         // both sides of a sample are floored to multiples; 0: divisible_by
     std::int64_t frame_step = 0;          // videos are of n · step + 1 frames; 0: images alone
+    bool trains_audio = false;            // videos may bring their sound along
     bool drops_frames = false;            // frames beyond n · step + 1 are loaded, and the VAE passes over them
     std::int64_t most_references = 0;     // control images beside an item
     bool needs_pixels = false;            // its steps look at the pixels, with the VAE where these are

@@ -144,26 +144,6 @@ bool Wan21::option(const std::string& key, bool fallback) const { return is_true
 
 bool Wan21::use_vae_tiling() const { return job.pipeline.low_vram || option("vae_tiling", false); }
 
-Tensors Wan21::set_timesteps() {
-    Tensor sigmas = run.empty({job.sampling.steps}, Dtype::f32, Op::to_device);
-    const Tensor timesteps = shadow::mul_scalar(sigmas);
-    const Tensor end = run.empty({1}, Dtype::f32, Op::zeros);
-    sigmas = shadow::cat({sigmas, end}, 0);
-    return {timesteps, sigmas};
-}
-
-Tensor Wan21::scheduler_step(const Tensor& model_output, const Tensor& sample_in) {
-    const Tensor sample = shadow::to_float(sample_in);
-    const Tensor dt = run.empty({}, Dtype::f32, Op::sub);
-    Tensor prev_sample;
-    {
-        const Tensor moved = run.empty_like(model_output, Op::mul);  // a number with no dimension keeps the dtype
-        prev_sample = run.empty(sample.sizes(), Dtype::f32, Op::add);
-    }
-    prev_sample = shadow::to(prev_sample, model_output.dtype());
-    return prev_sample;
-}
-
 Tensor Wan21::prepare_latents(const job::Batch& image, Dtype dtype) {
     return run.empty(this->latents(image), dtype, Op::to_device);  // drawn on the host
 }
@@ -192,15 +172,7 @@ void Wan21::decode_video(Tensor& latents, const job::Batch& image, bool tiling) 
     models::Request request = vae_request(image, 1, models::Request::Operation::decode);
     request.tiling = tiling;
     const Tensor video = vae->forward({latents}, request)[0];
-    // VideoProcessor.postprocess_video: each frame by itself, then all in one; the rest is on the host.
-    const Tensor batch_vid = shadow::permute(shadow::select(video, 0, 0), {1, 0, 2, 3});
-    std::vector<Tensor> denormalized;
-    for (const Tensor& frame : shadow::unbind(batch_vid, 0)) {
-        Tensor one = shadow::mul_scalar(frame);
-        one = shadow::add_scalar(std::move(one));
-        denormalized.push_back(shadow::clamp(std::move(one)));
-    }
-    const Tensor frames = shadow::stack(denormalized, 0);
+    postprocess_video(video);
 }
 
 void Wan21::generate_single_image(const PromptEmbeds& conditional_embeds, const PromptEmbeds& unconditional_embeds,

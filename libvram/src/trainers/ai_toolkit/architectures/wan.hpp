@@ -52,10 +52,6 @@ class Wan21 : public Pipeline {
     /// comes behind the prompt.
     void predict(Part& part, const Tensors& args, const PromptEmbeds& prompt_embeds,
                  const PromptEmbeds& negative_prompt_embeds, const job::Batch& image, Predicted& names);
-    /// FlowMatchEulerDiscreteScheduler.set_timesteps: {timesteps [steps], sigmas}.
-    [[nodiscard]] Tensors set_timesteps();
-    /// FlowMatchEulerDiscreteScheduler.step: in fp32, and back to the prediction's dtype.
-    [[nodiscard]] Tensor scheduler_step(const Tensor& model_output, const Tensor& sample);
     /// prepare_latents of noise: [1, C, f, h, w].
     [[nodiscard]] Tensor prepare_latents(const job::Batch& image, Dtype dtype);
     /// The end of every pipeline: latents → frames on the host.

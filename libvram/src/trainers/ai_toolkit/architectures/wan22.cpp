@@ -293,11 +293,7 @@ class Wan225b final : public Wan22 {
     // Without the tokens of the first frame, and as large as with them.
     [[nodiscard]] Tensor scale_loss(Tensor loss) override {
         if (!i2v_loss_mask_.defined()) return loss;
-        const Tensor loss_mask = shadow::to(i2v_loss_mask_, loss.dtype());
-        Tensor masked = shadow::mul(loss, loss_mask);
-        Tensor share = shadow::mean_all(loss_mask);
-        share = shadow::clamp(std::move(share));
-        loss = shadow::div(std::move(masked), std::move(share));
+        loss = masked_loss(std::move(loss), i2v_loss_mask_);
         i2v_loss_mask_ = Tensor();
         return loss;
     }
