@@ -157,7 +157,7 @@ TEST_CASE("ai-toolkit: settings that cannot be are complaints") {
              Case{{{"quantize", "quanto_qint88"}}, Problem::bad_value, "quantize", "quanto_qint8"},
              Case{{{"model", "flux1_def"}}, Problem::unknown_model, "model", "flux1_dev"},
              Case{{{"model", "kolors"}}, Problem::unsupported, "model", ""},
-             Case{{{"model", "chroma1"}}, Problem::unsupported, "model", ""},
+             Case{{{"model", "mochi1"}}, Problem::unsupported, "model", ""},
              Case{{{"train.method", "full"}}, Problem::unsupported, "config.process[0].model.quantize", ""},
              Case{{{"train.method", "full"}, {"quantize", "quanto_qfloat8"}}, Problem::unsupported, "quantize", ""},
              Case{{{"train.method", "full"}, {"quantize", "none"}, {"train.rank", "64"}},

@@ -69,9 +69,8 @@ class Chroma final : public FluxPipeline {
             const StageScope stage(run, "denoise");
             call.text_ids = run.empty({1, request.text_tokens, 3}, Dtype::bf16, Op::to_device);
             if (guides) negative_text_ids = run.empty({1, request.text_tokens, 3}, Dtype::bf16, Op::to_device);
-            call.latent_image_ids = run.empty({1, image.height / pixels_a_token * (image.width / pixels_a_token), 3},
-                                              job.dtype, Op::to_device);
             prepare_latents(call, image, request);
+            call.latent_image_ids = shadow::unsqueeze(std::move(call.latent_image_ids), 0);
             retrieve_timesteps(call, request);
             for (int i = 0; i < 2; ++i) {
                 call.timestep = run.empty({1}, job.dtype, Op::to_copy);

@@ -89,7 +89,7 @@ class Ltx2 final : public Pipeline {
         // {logits, what went into the first layer, of each layer, keys and values}
         const Tensors text_encoder_outputs = text_encoder.forward(ids_and_mask, request);
         const auto first = text_encoder_outputs.begin() + 1;
-        const Tensor text_encoder_hidden_states = shadow::stack(std::vector<Tensor>(first, first + hidden_states), -1);
+        const Tensor text_encoder_hidden_states = shadow::stack(std::vector<Tensor>(first, first + text_layers), -1);
         Tensor prompt_embeds = shadow::to(shadow::flatten(text_encoder_hidden_states, 2, 3), job.dtype);
         prompt_embeds = shadow::repeat(prompt_embeds, {1, 1, 1});
         PromptEmbeds out;
@@ -258,7 +258,7 @@ class Ltx2 final : public Pipeline {
 
   private:
     static constexpr std::int64_t n_fft = 1024, hop_length = 160, sampling_rate = 16000, mel_bins = 64;
-    static constexpr std::int64_t hidden_states = 49;  // of Gemma: what went into the first layer, and of 48 layers
+    static constexpr std::int64_t text_layers = 49;  // of Gemma: what went into the first layer, and of 48 layers
 
     /// The names of a denoising loop, which its frame holds to its end.
     struct Denoising {
