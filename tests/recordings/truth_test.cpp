@@ -43,11 +43,9 @@ std::string job_file(const json& row) {
             << ", optimizer: adamw}\n";
     }
     out << "data: {";
-    if (row.contains("width"))
-        out << "resolution: [" << row["width"] << ", " << row["height"] << "], frames: " << row["frames"];
-    if (row.contains("text_tokens"))
-        out << (row.contains("width") ? ", " : "") << "text_tokens: " << row["text_tokens"];
-    if (row.contains("reference_images")) out << ", reference_images: " << row["reference_images"];
+    if (row.contains("width")) out << "resolution: [" << row["width"] << ", " << row["height"] << "], ";
+    for (const char* key : {"frames", "text_tokens", "reference_images"})
+        if (row.contains(key)) out << key << ": " << row[key] << ", ";
     out << "}\n";
     for (const char* flag : {"tiling", "slicing", "attention_mask", "all_hidden_states", "use_cache"})
         if (row.contains(flag)) out << flag << ": " << yaml_bool(row[flag]) << "\n";
