@@ -61,6 +61,7 @@ const std::vector<Layers>& all_layers() {
         {"ltx", {"num_layers"}},
         {"ltx2", {"num_layers"}},
         {"ltx2_connectors", {"video_connector_num_layers", "audio_connector_num_layers"}},
+        {"ltx2_vocoder", {}},  // as many stages as its lists are long
         {"lumina2", {"num_layers", "num_refiner_layers"}},
         {"mochi", {"num_layers"}},
         {"omnigen2", {"num_layers", "num_refiner_layers"}},
