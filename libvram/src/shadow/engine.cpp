@@ -102,6 +102,7 @@ class Engine {
         for (const Tensor& grad : grads) any = any || grad.defined();
         if (node.macro != nullptr) {
             if (any) run_.memo()->backward(node, std::move(grads));
+            node.held.clear();  // what outputs without a gradient have kept goes, too
         } else {
             if (any) node.backward(run_, node, grads, out);
             validate(node, out);
