@@ -35,6 +35,9 @@ std::string config(const std::string& model, const std::string& train, const std
            sample + "}\n";
 }
 
+/// Of Lumina 2's rotary embedding, complex128: recorded among the weights, ours from the first call on.
+constexpr Bytes lumina_tables = (300 + 512 + 512) * 16 * 16;
+
 device::Usage play(const std::string& text) {
     expected<io::Document> document = io::read(text, "job.yaml", io::Format::yaml);
     REQUIRE(document);
@@ -71,6 +74,9 @@ TEST_CASE("ai-toolkit: samples of Stable Diffusion and its like are met to the b
                   "width: 512, height: 512, guidance_scale: 1", 8198656, 41678336, 403103232},
              Case{"flow matching in fp32, and text of three encoders", "sd3-medium, arch: sd3", flow,
                   "sampler: flowmatch, width: 768, height: 1024, guidance_scale: 4", 35653632, 259372032, 1215783936},
+             Case{"Lumina 2, one prompt after the other, with its whole prompt", "a, is_lumina2: true", flow,
+                  "sampler: flowmatch, width: 1024, height: 768, guidance_scale: 4", 74857984,
+                  407802880 + lumina_tables, 1210725888 + lumina_tables},
          }) {
         CAPTURE(c.why);
         const device::Usage usage = play(config(c.model, c.train, c.sample));

@@ -1,5 +1,6 @@
 // Mirrors Lumina2Transformer2DModel (diffusers 0.42.1, models/transformers/transformer_lumina2.py): Lumina-Image 2.0.
-// The class reads each caption's length from the attention mask; here every caption is as long as the longest.
+// The class reads each caption's length from the attention mask; here every caption has the request's text_tokens, and
+// what the caller pads them to is as wide as the mask.
 #include <algorithm>
 #include <deque>
 #include <stdexcept>
@@ -41,7 +42,7 @@ class Lumina2Attention : public LuminaAttention {
   public:
     using LuminaAttention::LuminaAttention;
 
-    /// attention_mask [B, T] bool or undefined
+    /// attention_mask [B, T] of numbers or bool, or undefined
     Tensor operator()(Tensor hidden_states_in, Tensor attention_mask_in, const Tensor& image_rotary_emb) const {
         const Tensor held = std::move(hidden_states_in);
         Tensor attention_mask = std::move(attention_mask_in);
@@ -51,7 +52,8 @@ class Lumina2Attention : public LuminaAttention {
         // perform Grouped-query Attention
         key = for_every_head(key);
         value = for_every_head(value);
-        if (attention_mask.defined()) attention_mask = view(attention_mask, {held.size(0), 1, 1, -1});
+        if (attention_mask.defined())
+            attention_mask = view(to(attention_mask, Dtype::boolean), {held.size(0), 1, 1, -1});
 
         query = transpose(query, 1, 2);
         key = transpose(key, 1, 2);
@@ -89,7 +91,7 @@ class Lumina2Transformer2DModel : public Model {
         return {latents(request, out_channels_)};
     }
 
-    [[nodiscard]] Tensors forward(const Tensors& args, const Request&) const override {
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         // 1. Condition, positional & patch embedding
         Run& run = args[0].run();
         Tensor hidden_states = args[0];
@@ -99,8 +101,8 @@ class Lumina2Transformer2DModel : public Model {
         Tensor temb, encoder_hidden_states;
         time_caption_embed(args[3], args[1], hidden_states.dtype(), temb, encoder_hidden_states);
         Tensor context_rotary_emb, noise_rotary_emb, rotary_emb;
-        hidden_states =
-            rope_embedder(hidden_states, encoder_attention_mask, context_rotary_emb, noise_rotary_emb, rotary_emb);
+        hidden_states = rope_embedder(hidden_states, encoder_attention_mask, request.text_tokens, context_rotary_emb,
+                                      noise_rotary_emb, rotary_emb);
         hidden_states = x_embedder(hidden_states);
 
         // 2. Context & noise refinement
@@ -112,14 +114,15 @@ class Lumina2Transformer2DModel : public Model {
             hidden_states = plain(layer, {hidden_states, {}, noise_rotary_emb, temb})[0];
 
         // 3. Joint Transformer blocks
-        const std::int64_t encoder_seq_len = encoder_hidden_states.size(1),
-                           seq_len = encoder_seq_len + hidden_states.size(1);
+        const std::int64_t encoder_seq_len = request.text_tokens, seq_len = encoder_seq_len + hidden_states.size(1);
         const Tensor attention_mask = run.empty({batch_size, seq_len}, Dtype::boolean, Op::zeros);
         Tensor joint_hidden_states =
             run.empty({batch_size, seq_len, hidden_states.size(2)}, hidden_states.dtype(), Op::zeros);
         for (std::int64_t i = 0; i < batch_size; ++i) {
             const Tensor row = select(joint_hidden_states.detach(), 0, i);
-            copy_into_view(joint_hidden_states, slice(row, 0, 0, encoder_seq_len), select(encoder_hidden_states, 0, i));
+            Tensor caption = select(encoder_hidden_states, 0, i);
+            if (encoder_seq_len < caption.size(0)) caption = slice(std::move(caption), 0, 0, encoder_seq_len);
+            copy_into_view(joint_hidden_states, slice(row, 0, 0, encoder_seq_len), std::move(caption));
             copy_into_view(joint_hidden_states, slice(row, 0, encoder_seq_len, seq_len), select(hidden_states, 0, i));
         }
         hidden_states = joint_hidden_states;
@@ -187,8 +190,8 @@ class Lumina2Transformer2DModel : public Model {
     }
 
     // Lumina2RotaryPosEmbed: returns the patches [B, S, p * p * C], fills tables [B, .., head_dim / 2] complex128.
-    Tensor rope_embedder(const Tensor& hidden_states_in, const Tensor& attention_mask, Tensor& cap_freqs_cis,
-                         Tensor& img_freqs_cis, Tensor& freqs_cis) const {
+    Tensor rope_embedder(const Tensor& hidden_states_in, const Tensor& attention_mask, std::int64_t cap_seq_len,
+                         Tensor& cap_freqs_cis, Tensor& img_freqs_cis, Tensor& freqs_cis) const {
         Run& run = hidden_states_in.run();
         const std::int64_t batch_size = hidden_states_in.size(0), channels = hidden_states_in.size(1), p = patch_size_;
         const std::int64_t post_patch_height = hidden_states_in.size(2) / p,
@@ -199,10 +202,10 @@ class Lumina2Transformer2DModel : public Model {
         static_cast<void>(run.empty({batch_size}, Dtype::i64, Op::sum));
 
         // Create position IDs
-        const Tensor position_ids = run.empty({batch_size, encoder_seq_len + image_seq_len, 3}, Dtype::i32, Op::zeros);
+        const Tensor position_ids = run.empty({batch_size, cap_seq_len + image_seq_len, 3}, Dtype::i32, Op::zeros);
         Tensor row_ids, col_ids;
         for (std::int64_t i = 0; i < batch_size; ++i) {
-            static_cast<void>(arange(run, encoder_seq_len, Dtype::i32));  // copied into the caption's positions
+            static_cast<void>(arange(run, cap_seq_len, Dtype::i32));  // copied into the caption's positions
             Tensor ids = view(arange(run, post_patch_height, Dtype::i32), {-1, 1});
             row_ids = flatten(repeat(std::move(ids), {1, post_patch_width}), 0, 1);
             ids = view(arange(run, post_patch_width, Dtype::i32), {1, -1});

@@ -50,6 +50,8 @@ class StableDiffusion : public Pipeline {
     /// of its channels the first half.
     using Predict = std::function<Tensor(const Tensor& latent_model_input, const Tensor& timestep)>;
     void denoise(Loop& loop, const Predict& predict, bool learned_sigma = false);
+    /// scheduler.step → prev_sample
+    [[nodiscard]] Tensor step(const Tensor& model_output, const Tensor& sample) const;
     /// upcast_vae, where the VAE overflows in fp16: true if it is in fp32 now.
     [[nodiscard]] bool upcast_vae();
     /// vae.to(dtype=), of a VAE on the GPU: one parameter after the other.
@@ -57,7 +59,6 @@ class StableDiffusion : public Pipeline {
 
   private:
     [[nodiscard]] bool flow_matches() const;  ///< the training's scheduler
-    [[nodiscard]] Tensor step(const Tensor& model_output, const Tensor& sample) const;
 
     std::int64_t latent_channels_;
     bool is_flow_matching_;
