@@ -182,7 +182,7 @@ void Run::backward(const Tensor& loss) {
 
 void Run::drop_recordings() {
     if (memo_ == nullptr) return;
-    const Aside aside(*this);
+    const Aside aside(*this, Into::recording);
     memo_->drop_graphs();
 }
 

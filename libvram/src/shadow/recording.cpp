@@ -11,7 +11,7 @@ namespace vram::shadow {
 /// Where calls are recorded.
 class Memo::Capture : public Aside {
   public:
-    using Aside::Aside;
+    explicit Capture(Run& run) : Aside(run, Into::recording) {}
 
     /// Stand-ins for the storages from outside.
     std::vector<StorageRef> outsiders(const std::vector<Bytes>& bytes, const std::vector<std::uint16_t>& tags) {

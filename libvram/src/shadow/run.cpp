@@ -1,5 +1,8 @@
 #include "shadow/run.hpp"
 
+#include <exception>
+#include <stdexcept>
+
 #include "base/blocks.hpp"
 #include "shadow/memo.hpp"
 
@@ -28,7 +31,7 @@ Run::~Run() {
     memo_.reset();
 }
 
-Aside::Aside(Run& run)
+Aside::Aside(Run& run, Into into)
     : run_(run),
       tag_(run.activation_tag),
       autocast_(run.autocast_),
@@ -38,7 +41,11 @@ Aside::Aside(Run& run)
       casts_(std::move(run.autocast_cache)),
       hooks_(std::move(run.hooks)),
       in_backward_(run.in_backward),
-      grad_enabled_(run.grad_enabled_) {
+      grad_enabled_(run.grad_enabled_),
+      into_(std::exchange(run.into_, into)),
+      born_aside_(std::exchange(run.born_aside_, 0)),
+      strayed_(std::exchange(run.strayed_, false)),
+      exceptions_(std::uncaught_exceptions()) {
     std::swap(trace_.events, run.trace.events);
     std::swap(trace_.stretches, run.trace.stretches);
     trace_.slots = std::exchange(run.trace.slots, 0);
@@ -48,7 +55,7 @@ Aside::Aside(Run& run)
     run.hooks.clear();
 }
 
-Aside::~Aside() {
+Aside::~Aside() noexcept(false) {
     run_.autocast_cache = std::move(casts_);
     std::swap(trace_.events, run_.trace.events);
     std::swap(trace_.stretches, run_.trace.stretches);
@@ -61,6 +68,12 @@ Aside::~Aside() {
     run_.grad_enabled_ = grad_enabled_;
     run_.autocast_ = autocast_;
     run_.autocast_depth_ = autocast_depth_;
+    run_.into_ = into_;
+    const std::int64_t outlive = std::exchange(run_.born_aside_, born_aside_);
+    const bool strayed = std::exchange(run_.strayed_, strayed_);
+    if (std::uncaught_exceptions() > exceptions_) return;
+    if (strayed) throw std::logic_error("a tensor died aside from the trace in which it was made");
+    if (outlive != 0) throw std::logic_error("a tensor outlives the aside in which it was made");
 }
 
 void Run::push(Event event) {
@@ -80,6 +93,8 @@ StorageRef Run::allocate(Bytes bytes, Op who, EventKind kind) {
     storage->slot = trace.slots++;
     storage->tag = activation_tag;
     storage->scratch = kind != EventKind::alloc;
+    storage->into = into_;
+    if (into_ == Into::aside) ++born_aside_;
     if (!storage->scratch) live_ = checked_add(live_, in_blocks(bytes));
     StorageRef reference(storage);
     push({bytes, storage->slot, storage->tag, kind, static_cast<std::uint8_t>(who)});
@@ -120,6 +135,8 @@ StorageRef Run::workspace(Bytes bytes, Op who, EventKind kind) {
 void Run::free_storage(Storage* storage) noexcept {
     if (storage->slot < 0) return;  // the host's, which never dies
     if (!storage->scratch) live_ -= in_blocks(storage->bytes);
+    strayed_ = strayed_ || storage->into != into_;
+    if (into_ == Into::aside) --born_aside_;
     if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, 0});
     storages_.give_back(storage);
 }

@@ -181,6 +181,9 @@ class Run {
     bool reaping_ = false;
     Storage* host_ = nullptr;
     Bytes live_ = 0;
+    Into into_ = Into::run;
+    std::int64_t born_aside_ = 0;  // of storages that an Aside has seen made, those that live
+    bool strayed_ = false;         // a storage died in another trace than its own
     std::uint64_t sequence_ = 0;
     bool grad_enabled_ = true;
     Autocast autocast_;
@@ -204,11 +207,13 @@ struct TraceTooLong : std::runtime_error {
 };
 
 /// Plays that leave no trace: while it lives, the run writes into an empty trace of its own, counts from 0, and starts
-/// with no casts, no hooks and no calls counted; then all is as before. What is made meanwhile must be gone by then.
+/// with no casts, no hooks and no calls counted; then all is as before. What is made meanwhile must be gone by then,
+/// and what was there before must be there still: else the run's own trace lacks a birth or a death. Errors:
+/// logic_error at its end, unless another exception is on its way; what a memo writes down may stay.
 class Aside {
   public:
-    explicit Aside(Run& run);
-    ~Aside();
+    explicit Aside(Run& run, Into into = Into::aside);
+    ~Aside() noexcept(false);
     Aside(const Aside&) = delete;
     Aside& operator=(const Aside&) = delete;
 
@@ -225,6 +230,10 @@ class Aside {
     CastCache casts_;
     std::vector<Run::Hook> hooks_;
     bool in_backward_, grad_enabled_;
+    Into into_;
+    std::int64_t born_aside_;
+    bool strayed_;
+    int exceptions_;
 };
 
 /// torch.no_grad() for a scope.

@@ -11,6 +11,10 @@ namespace vram::shadow {
 class Run;
 struct Node;
 
+/// Into which trace events go: the run's own, one that is thrown away (Aside), or one that a memo writes down, whose
+/// graphs die in another such.
+enum class Into : std::uint8_t { run, aside, recording };
+
 /// One allocation of a run. It writes its free into the trace when the last tensor or saved value lets go of it.
 struct Storage {
     Run* run = nullptr;
@@ -18,7 +22,8 @@ struct Storage {
     Slot slot = -1;  // -1: on the CPU, or empty; no events
     std::int32_t refs = 0;
     std::uint16_t tag = 0;
-    bool scratch = false;  // a kernel's or a library's, no tensor's
+    bool scratch = false;   // a kernel's or a library's, no tensor's
+    Into into = Into::run;  // where it was born, and has to die
 };
 
 void free(Storage* storage) noexcept;

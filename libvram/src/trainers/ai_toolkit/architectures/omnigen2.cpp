@@ -211,6 +211,8 @@ class OmniGen2 final : public Pipeline {
         postprocess(picture);
     }
 
+    [[nodiscard]] std::vector<Tensor*> left_by_steps() override { return {&control_latent_}; }
+
   private:
     /// prepare_image of the control image, which is as large as the sample: [16, h, w], and in `references` its pixels.
     [[nodiscard]] Tensor prepare_image(const PictureSize& size, std::vector<PictureSize>& references) {
