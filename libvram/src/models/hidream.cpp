@@ -1,9 +1,12 @@
 // Mirrors HiDreamImageTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_hidream_image.py):
-// HiDream-I1 Full, Dev and Fast. Which expert a token goes to is a value; here each expert gets its share of them, the
-// first ones one more where that leaves a rest. train() goes with grad mode, eval() without, as in a plain loop.
+// HiDream-I1 Full, Dev and Fast; and the class of that name that ai-toolkit brings (27a03a91,
+// extensions_built_in/diffusion_models/hidream/src/models), which has the same modules. Which expert a token goes to is
+// a value; here each expert gets its share of them, the first ones one more where that leaves a rest. train() goes with
+// grad mode, eval() without, as in a plain loop.
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <optional>
 #include <stdexcept>
 
 #include "models/attention.hpp"
@@ -21,6 +24,10 @@ using nn::Linear;
 struct Sizes {
     std::int64_t dim, heads, experts, activated;
     bool force_inference_output;  // experts without gradients, pictures instead of tokens, in training too
+    bool trains_inference;        // tokens go to experts as in inference, with gradients
+    [[nodiscard]] bool infers(const Run& run) const {
+        return force_inference_output || trains_inference || !run.grad_enabled();
+    }
 };
 
 /// HiDreamImageFeedForwardSwiGLU
@@ -66,7 +73,7 @@ class MoeFeedForward {
         x = view(x, {-1, sizes_.dim});
         const Tensor flat_topk_idx = view(topk_idx, {-1});
         Tensor y;
-        if (training(run)) {
+        if (!sizes_.infers(run)) {
             x = repeat_interleave(x, sizes_.activated, 0);
             y = run.empty_like(x, wtype, Op::empty);
             for (std::int64_t i = 0; i < sizes_.experts; ++i) {
@@ -87,8 +94,6 @@ class MoeFeedForward {
     }
 
   private:
-    [[nodiscard]] bool training(const Run& run) const { return run.grad_enabled() && !sizes_.force_inference_output; }
-
     /// How many of the choices fall on an expert.
     [[nodiscard]] std::int64_t share(const Tensor& choices, std::int64_t expert) const {
         return choices.numel() / sizes_.experts + (expert < choices.numel() % sizes_.experts ? 1 : 0);
@@ -103,7 +108,7 @@ class MoeFeedForward {
         const Tensor scores = softmax(logits);
         const Tensors top = topk(scores, sizes_.activated);
         Tensor aux_loss;
-        if (training(run)) {
+        if (!sizes_.infers(run)) {
             const Tensor mask_ce = run.empty({top[1].numel(), sizes_.experts}, Dtype::i64, Op::zeros);  // one_hot
             const Tensor ce = mean(to_float(mask_ce), 0, false);
             const Tensor pi = mean(scores, 0, false);
@@ -117,12 +122,13 @@ class MoeFeedForward {
     [[nodiscard]] Tensor moe_infer(const Tensor& x, const Tensor& flat_expert_indices,
                                    const Tensor& flat_expert_weights) const {
         Run& run = x.run();
-        const NoGrad no_grad(run);
+        std::optional<NoGrad> no_grad;
+        if (!sizes_.trains_inference) no_grad.emplace(run);
         Tensor expert_cache = run.empty_like(x, Op::zeros);
         const Tensor idxs = argsort(flat_expert_indices);
         static_cast<void>(run.empty({sizes_.experts}, Dtype::i64, Op::zeros));  // bincount, read on the CPU
         const Tensor token_idxs = run.empty_like(idxs, Op::div);
-        Tensor exp_token_idx, expert_tokens, expert_out;
+        Tensor exp_token_idx, expert_tokens, expert_out;  // the last expert's stay
         std::int64_t start_idx = 0;
         for (std::int64_t i = 0; i < sizes_.experts; ++i) {
             const std::int64_t end_idx = start_idx + share(flat_expert_indices, i);
@@ -130,8 +136,9 @@ class MoeFeedForward {
             exp_token_idx = slice(token_idxs, 0, start_idx, end_idx);
             expert_tokens = index(x, 0, exp_token_idx);
             expert_out = experts[static_cast<std::size_t>(i)](expert_tokens);
-            static_cast<void>(index(flat_expert_weights, 0, slice(idxs, 0, start_idx, end_idx)));  // mul_
-            static_cast<void>(repeat(view(exp_token_idx, {-1, 1}), {1, sizes_.dim}));  // scatter_reduce_'s index
+            mul_(expert_out, index(flat_expert_weights, 0, slice(idxs, 0, start_idx, end_idx)));
+            expert_cache = to(expert_cache, expert_out.dtype());
+            scatter_reduce_(expert_cache, repeat(view(exp_token_idx, {-1, 1}), {1, sizes_.dim}), expert_out);
             start_idx = end_idx;
         }
         return expert_cache;
@@ -291,7 +298,7 @@ class DoubleBlock : public Block {
           norm3_t(builder.layer_norm("norm3_t", sizes.dim, false)),
           ff_t(builder["ff_t"], sizes.dim, 4 * sizes.dim) {
         builder.finish(*this, "HiDreamImageTransformerBlock",
-                       {sizes.heads, sizes.activated, sizes.force_inference_output});
+                       {sizes.heads, sizes.activated, sizes.force_inference_output, sizes.trains_inference});
     }
 
     Linear adaLN_modulation;
@@ -337,7 +344,7 @@ class SingleBlock : public Block {
           norm3_i(builder.layer_norm("norm3_i", sizes.dim, false)),
           ff_i(builder["ff_i"], sizes) {
         builder.finish(*this, "HiDreamImageSingleTransformerBlock",
-                       {sizes.heads, sizes.activated, sizes.force_inference_output});
+                       {sizes.heads, sizes.activated, sizes.force_inference_output, sizes.trains_inference});
     }
 
     Linear adaLN_modulation;
@@ -349,8 +356,8 @@ class SingleBlock : public Block {
 
 class HiDreamImageTransformer2DModel : public Model {
   public:
-    HiDreamImageTransformer2DModel(nn::Weights& weights, const profile::Config& config)
-        : HiDreamImageTransformer2DModel(Builder(weights), config) {}
+    HiDreamImageTransformer2DModel(nn::Weights& weights, const profile::Config& config, bool trains_inference = false)
+        : HiDreamImageTransformer2DModel(Builder(weights), config, trains_inference) {}
 
     /// Llama's hidden states are a stack, one of each of its layers, as HiDreamImagePipeline makes it.
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
@@ -438,8 +445,8 @@ class HiDreamImageTransformer2DModel : public Model {
         return {output};
     }
 
-  private:
-    HiDreamImageTransformer2DModel(const Builder& builder, const profile::Config& config)
+  protected:
+    HiDreamImageTransformer2DModel(const Builder& builder, const profile::Config& config, bool trains_inference)
         : patch_size_(config.integer("patch_size")),
           in_channels_(config.integer("in_channels")),
           out_channels_(config.integer("out_channels", in_channels_)),
@@ -451,8 +458,12 @@ class HiDreamImageTransformer2DModel : public Model {
         const std::vector<std::int64_t>& max_resolution = config.integers("max_resolution");
         max_seq_ = max_resolution[0] * max_resolution[1] / (patch_size_ * patch_size_);
         const std::int64_t heads = config.integer("num_attention_heads"), patch = patch_size_ * patch_size_;
-        const Sizes sizes{heads * config.integer("attention_head_dim"), heads, config.integer("num_routed_experts"),
-                          config.integer("num_activated_experts"), force_inference_output_};
+        const Sizes sizes{heads * config.integer("attention_head_dim"),
+                          heads,
+                          config.integer("num_routed_experts"),
+                          config.integer("num_activated_experts"),
+                          force_inference_output_,
+                          trains_inference};
         timestep_embedder =
             TimestepEmbedding(builder["t_embedder"]["timestep_embedder"], frequency_embedding_size, sizes.dim);
         pooled_embedder = TimestepEmbedding(builder["p_embedder"]["pooled_embedder"], text_emb_dim_, sizes.dim);
@@ -487,8 +498,8 @@ class HiDreamImageTransformer2DModel : public Model {
                            tokens = patch_height * patch_width;
         const bool oblong = latents.size(2) != latents.size(3);
         if (oblong && tokens > max_seq_)
-            throw SizeRefused("an oblong picture is padded to " + std::to_string(max_seq_) + " tokens; this one has " +
-                              std::to_string(tokens));
+            throw Refused("an oblong picture is padded to " + std::to_string(max_seq_) + " tokens; this one has " +
+                          std::to_string(tokens));
         // create img_sizes
         img_sizes = run.empty({2}, Dtype::i64, Op::to_copy);
         img_sizes = repeat(unsqueeze(img_sizes, 0), {batch_size, 1});
@@ -596,6 +607,148 @@ class HiDreamImageTransformer2DModel : public Model {
     std::vector<Linear> caption_projection;
 };
 
+/// As ai-toolkit has it. An oblong picture arrives padded and in patches, with its size and positions.
+class AiToolkit final : public HiDreamImageTransformer2DModel {
+  public:
+    AiToolkit(nn::Weights& weights, const profile::Config& config)
+        : HiDreamImageTransformer2DModel(weights, config, true) {}
+
+    [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
+        std::vector<Value> values = HiDreamImageTransformer2DModel::inputs(request);
+        if (request.width == request.height) return values;
+        values[0].shape = {request.batch, in_channels_, max_seq_, patch_size_ * patch_size_};
+        values.push_back({"img_sizes", {request.batch, 2}, Dtype::i64});
+        values.push_back({"img_ids", {request.batch, max_seq_, 3}, Dtype::f32});
+        return values;
+    }
+
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
+        return {{request.batch, out_channels_, request.height / 8, request.width / 8}};
+    }
+
+    [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
+        Run& run = args[0].run();
+        const std::int64_t batch_size = args[0].size(0), p_height = request.height / 8 / patch_size_,
+                           p_width = request.width / 8 / patch_size_;
+        const bool padded = args.size() > 5;
+        Tensor hidden_states = args[0];
+        const Dtype hidden_states_type = hidden_states.dtype();
+
+        // 0. time
+        Tensor timesteps = expand(args[1], {batch_size});
+        {
+            Tensor t_emb = to(timestep_embedding(timesteps, frequency_embedding_size, true), hidden_states_type);
+            timesteps = timestep_embedder(t_emb);
+        }
+        const Tensor p_embedder = pooled_embedder(args[4]);
+        const Tensor adaln_input = add(timesteps, p_embedder);
+
+        Tensor image_tokens_masks, img_ids;
+        hidden_states = patchify(hidden_states, padded, image_tokens_masks);
+        if (padded) {
+            img_ids = args[6];
+        } else {
+            img_ids = run.empty({p_height, p_width, 3}, Dtype::f32, Op::zeros);
+            static_cast<void>(add(select(img_ids, 2, 1), unsqueeze(arange(run, p_height, Dtype::i64), 1)));
+            static_cast<void>(add(select(img_ids, 2, 2), unsqueeze(arange(run, p_width, Dtype::i64), 0)));
+            img_ids = expand(unsqueeze(img_ids, 0), {batch_size, -1, -1, -1});
+            img_ids = reshape(img_ids, {batch_size, p_height * p_width, 3});
+        }
+        hidden_states = x_embedder(hidden_states);
+
+        Tensors encoder_hidden_states;
+        const auto project = [&](const Linear& projection, const Tensor& caption) {
+            Tensor projected = projection(caption);
+            encoder_hidden_states.push_back(view(std::move(projected), {batch_size, -1, hidden_states.size(2)}));
+        };
+        for (std::size_t i = 0; i < llama_layers_.size(); ++i)
+            project(caption_projection[i], select(args[3], 0, llama_layers_[i]));
+        project(caption_projection.back(), args[2]);
+        const Tensor &t5 = encoder_hidden_states.back(),
+                     &llama = encoder_hidden_states[encoder_hidden_states.size() - 2];
+
+        const Tensor txt_ids = run.empty({batch_size, t5.size(1) + 2 * llama.size(1), 3}, img_ids.dtype(), Op::zeros);
+        const Tensor ids = cat({img_ids, txt_ids}, 1);
+        const Tensor rope = pe_embedder(ids);
+
+        // 2. Blocks
+        const Caller call(run, gradient_checkpointing);
+        // A checkpoint is handed copies.
+        const auto handed = [&](const Tensor& x) {
+            return run.grad_enabled() && gradient_checkpointing ? clone(x) : x;
+        };
+        std::size_t block_id = 0;
+        Tensor initial_encoder_hidden_states = cat({t5, llama}, 1), cur_encoder_hidden_states;
+        const std::int64_t initial_encoder_hidden_states_seq_len = initial_encoder_hidden_states.size(1);
+        for (const DoubleBlock& block : double_stream_blocks) {
+            cur_encoder_hidden_states =
+                cat({initial_encoder_hidden_states, encoder_hidden_states[block_id++].detach()}, 1);
+            Tensors block_args{hidden_states, image_tokens_masks, cur_encoder_hidden_states};
+            block_args.push_back(handed(adaln_input));
+            block_args.push_back(handed(rope));
+            Tensors out = call(block, std::move(block_args));
+            hidden_states = std::move(out[0]);
+            initial_encoder_hidden_states = std::move(out[1]);
+            initial_encoder_hidden_states =
+                slice(initial_encoder_hidden_states, 1, 0, initial_encoder_hidden_states_seq_len);
+        }
+
+        const std::int64_t image_tokens_seq_len = hidden_states.size(1);
+        hidden_states = cat({hidden_states, initial_encoder_hidden_states}, 1);
+        const std::int64_t hidden_states_seq_len = hidden_states.size(1);
+        Tensor encoder_attention_mask_ones;
+        if (padded) {
+            encoder_attention_mask_ones = run.empty({batch_size, initial_encoder_hidden_states.size(1) + llama.size(1)},
+                                                    image_tokens_masks.dtype(), Op::ones);
+            image_tokens_masks = cat({image_tokens_masks, encoder_attention_mask_ones}, 1);
+        }
+        for (const SingleBlock& block : single_stream_blocks) {
+            hidden_states = cat({hidden_states, encoder_hidden_states[block_id++].detach()}, 1);
+            Tensors block_args{hidden_states, image_tokens_masks};
+            block_args.push_back(handed(adaln_input));
+            block_args.push_back(handed(rope));
+            hidden_states = call(block, std::move(block_args))[0];
+            hidden_states = slice(hidden_states, 1, 0, hidden_states_seq_len);
+        }
+
+        hidden_states = slice(hidden_states, 1, 0, image_tokens_seq_len);
+        Tensor output = final_layer(hidden_states, adaln_input);
+        output = unpatchify(output, padded, p_height, p_width);
+        return {output};
+    }
+
+  private:
+    // x_masks is made in any case, and dropped where nothing is padded.
+    [[nodiscard]] Tensor patchify(const Tensor& x, bool padded, Tensor& image_tokens_masks) const {
+        Run& run = x.run();
+        const std::int64_t batch = x.size(0), channels = x.size(1), p = patch_size_;
+        const Tensor x_masks = run.empty({batch, max_seq_}, x.dtype(), Op::zeros);
+        if (padded) {
+            for (std::int64_t i = 0; i < batch; ++i) static_cast<void>(size(run));
+            image_tokens_masks = x_masks;
+            return reshape(permute(x, {0, 2, 3, 1}), {batch, x.size(2), p * p * channels});
+        }
+        const std::int64_t p_height = x.size(2) / p, p_width = x.size(3) / p;
+        Tensor out = permute(reshape(x, {batch, channels, p_height, p, p_width, p}), {0, 2, 4, 3, 5, 1});
+        return reshape(std::move(out), {batch, p_height * p_width, p * p * channels});
+    }
+
+    [[nodiscard]] Tensor unpatchify(const Tensor& x, bool padded, std::int64_t height, std::int64_t width) const {
+        const std::int64_t p = patch_size_;
+        Tensors x_arr;
+        for (std::int64_t i = 0; i < x.size(0); ++i) {
+            if (padded) static_cast<void>(size(x.run()));
+            Tensor one = slice(select(x, 0, i), 0, 0, height * width);
+            one = permute(reshape(std::move(one), {1, height, width, p, p, out_channels_}), {0, 5, 1, 3, 2, 4});
+            x_arr.push_back(reshape(std::move(one), {1, out_channels_, height * p, width * p}));
+        }
+        return cat(x_arr, 0);
+    }
+
+    /// pH * pW of sizes that lie on the GPU.
+    static Tensor size(Run& run) { return run.empty({}, Dtype::i64, Op::mul); }
+};
+
 }  // namespace
 
 std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
@@ -603,3 +756,11 @@ std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& 
 }
 
 }  // namespace vram::models::hidream
+
+namespace vram::models::hidream_ai_toolkit {
+
+std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return std::make_unique<hidream::AiToolkit>(weights, profile.config);
+}
+
+}  // namespace vram::models::hidream_ai_toolkit

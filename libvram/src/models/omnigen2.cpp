@@ -98,8 +98,8 @@ class OmniGen2Transformer2DModel : public Model {
         // 1. Condition, positional & patch embedding
         Run& run = args[0].run();
         if (request.reference_images.size() > max_references)
-            throw SizeRefused("the class tells " + std::to_string(max_references) +
-                              " reference images apart; here are " + std::to_string(request.reference_images.size()));
+            throw Refused("the class tells " + std::to_string(max_references) + " reference images apart; here are " +
+                          std::to_string(request.reference_images.size()));
         const Dtype dtype = args[0].dtype();
         const Tensor& text_attention_mask = args[3];
         const std::int64_t batch_size = args[0].size(0);

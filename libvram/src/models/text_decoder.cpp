@@ -18,6 +18,7 @@ constexpr std::array classes{
     DecoderClass{"gemma2", "Gemma2DecoderLayer", false, HeadNorm::none, true},
     DecoderClass{"gemma3_text", "Gemma3DecoderLayer", false, HeadNorm::transposed, true, true},
     DecoderClass{"llama", "LlamaDecoderLayer"},
+    DecoderClass{"ministral3", "Ministral3DecoderLayer", false, HeadNorm::none, false, false, false, true},
     DecoderClass{"mistral", "MistralDecoderLayer"},
     DecoderClass{"qwen2_5_vl_text", "Qwen2_5_VLDecoderLayer", true, HeadNorm::none, false, false, true},
     DecoderClass{"qwen3", "Qwen3DecoderLayer", false, HeadNorm::projected},
@@ -75,7 +76,8 @@ Tensor repeat_kv(const Tensor& hidden_states, std::int64_t n_rep) {
 }
 
 /// args: hidden_states [B, T, D], cos, sin [B or 1, T, head], mask or undefined, a tensor without elements where a
-/// cache is filled, else undefined → hidden_states, and what the cache keeps: keys, values, the window's size
+/// cache is filled, else undefined, position_ids [1, T] where queries are scaled → hidden_states, and what the cache
+/// keeps: keys, values, the window's size; then the attention's weights, if they are asked for
 class DecoderLayer : public Block {
   public:
     DecoderLayer(const Builder& parent, const DecoderClass& of, const DecoderSizes& sizes, bool sliding)
@@ -98,6 +100,7 @@ class DecoderLayer : public Block {
         if (gemma_) hidden_states = post_feedforward_layernorm(hidden_states);
         hidden_states = add(residual, hidden_states);
         out[0] = hidden_states;
+        if (sizes_.output_attentions) out.push_back(attn_weights);
         return out;
     }
 
@@ -125,7 +128,8 @@ class DecoderLayer : public Block {
             pre_feedforward_layernorm = DecoderNorm(builder, "post_attention_layernorm", sizes.hidden);
         }
         builder.finish(*this, of.layer,
-                       {sizes.heads, sizes.key_value_heads, sizes.head, sizes.eager, sizes.silu, sliding});
+                       {sizes.heads, sizes.key_value_heads, sizes.head, sizes.eager, sizes.silu, sizes.softcaps,
+                        sizes.output_attentions, sliding});
     }
 
     [[nodiscard]] Tensor self_attn(Tensor argument, const Tensors& args, Tensor& attn_weights, Tensors& cache) const {
@@ -149,6 +153,7 @@ class DecoderLayer : public Block {
             query_states = q_embed;
             key_states = k_embed;
         }
+        if (args[5].defined()) query_states = scaled(query_states, args[5]);
         if (args[4].defined()) {
             // DynamicCache.update: a layer joins them to the nothing that it holds
             if (sliding_) cache.push_back(hidden_states.run().empty({}, Dtype::i64, Op::to_device));
@@ -165,6 +170,19 @@ class DecoderLayer : public Block {
         attn_output = reshape(attn_output, {hidden_states.size(0), hidden_states.size(1), -1});
         attn_output = o_proj(attn_output);
         return attn_output;
+    }
+
+    // query_states * get_llama_4_attn_scale(position_ids, …).to(dtype): 1 + beta * log(1 + floor(positions / most))
+    [[nodiscard]] static Tensor scaled(const Tensor& query_states, const Tensor& position_ids) {
+        Tensor scaling = div_scalar(position_ids);
+        scaling = query_states.run().empty_like(scaling, Op::round);  // floor
+        scaling = add_scalar(std::move(scaling));
+        scaling = log(std::move(scaling));
+        scaling = mul_scalar(std::move(scaling));
+        scaling = add_scalar(std::move(scaling));
+        scaling = unsqueeze(unsqueeze(std::move(scaling), 1), -1);
+        scaling = to(std::move(scaling), query_states.dtype());
+        return mul(query_states, std::move(scaling));
     }
 
     // sdpa_attention_forward (integrations/sdpa_attention.py): [B, H, T, D] → [B, T, H, D]
@@ -187,7 +205,7 @@ class DecoderLayer : public Block {
         return attn_output;
     }
 
-    // eager_attention_forward of Gemma 2
+    // eager_attention_forward of Gemma 2, and of Llama
     [[nodiscard]] Tensor eager_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                          const Tensor& attention_mask, Tensor& attn_weights) const {
         const std::int64_t groups = sizes_.heads / sizes_.key_value_heads;
@@ -195,10 +213,11 @@ class DecoderLayer : public Block {
         const Tensor value_states = repeat_kv(value, groups);
         attn_weights = matmul(query, transpose(key_states, 2, 3));
         attn_weights = mul_scalar(attn_weights);
-        // softcap
-        attn_weights = div_scalar(attn_weights);
-        attn_weights = tanh(attn_weights);
-        attn_weights = mul_scalar(attn_weights);
+        if (sizes_.softcaps) {
+            attn_weights = div_scalar(attn_weights);
+            attn_weights = tanh(attn_weights);
+            attn_weights = mul_scalar(attn_weights);
+        }
         attn_weights = add(attn_weights, attention_mask);
         // upcast attention to fp32
         {
@@ -248,8 +267,10 @@ TextDecoder::TextDecoder(const Builder& builder, const profile::Config& config)
              config.integer("num_attention_heads"),
              config.integer("num_key_value_heads"),
              config.integer("head_dim", config.integer("hidden_size") / config.integer("num_attention_heads")),
+             config.has("attn_logit_softcapping") || config.text("attn_implementation", "sdpa") == "eager",
+             config.text("hidden_activation", config.text("hidden_act", "silu")) == "silu",
              config.has("attn_logit_softcapping"),
-             config.text("hidden_activation", config.text("hidden_act", "silu")) == "silu"},
+             config.boolean("output_attentions", false)},
       layer_count_(config.integer("num_hidden_layers")),
       sliding_window_(config.integer("sliding_window", 0)),
       sliding_window_pattern_(config.integer("sliding_window_pattern", 0)),
@@ -369,9 +390,12 @@ TextDecoder::Output TextDecoder::run_layers(const Tensor& inputs_embeds, const M
         const Tensors out =
             call(*layers_[static_cast<std::size_t>(i)],
                  {hidden_states, turns[0], turns[1],
-                  slides(i) ? causal_mask_mapping.sliding_attention : causal_mask_mapping.full_attention, cache});
+                  slides(i) ? causal_mask_mapping.sliding_attention : causal_mask_mapping.full_attention, cache,
+                  class_.scales_queries ? position_ids : Tensor()});
         hidden_states = out[0];
-        for (std::size_t kept = 1; kept < out.size(); ++kept) output.cache.push_back(out[kept]);
+        const std::size_t cached = out.size() - (sizes_.output_attentions ? 1 : 0);
+        for (std::size_t kept = 1; kept < cached; ++kept) output.cache.push_back(out[kept]);
+        if (sizes_.output_attentions) output.attentions.push_back(out[cached]);
         if (request.all_hidden_states) output.hidden_states.push_back(hidden_states);
     }
     hidden_states = norm_(hidden_states);
@@ -384,6 +408,7 @@ Tensors TextDecoder::Output::tensors() const {
     Tensors out{last_hidden_state};
     for (const Tensor& one : hidden_states) out.push_back(one);
     for (const Tensor& one : cache) out.push_back(one);
+    for (const Tensor& one : attentions) out.push_back(one);
     return out;
 }
 
@@ -409,7 +434,7 @@ class DecoderModel : public Model {
     [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
         return {{request.batch, request.text_tokens, language_head_ ? vocab_size_ : decoder_.hidden_size()}};
     }
-    /// {last_hidden_state or logits, hidden states of every layer and keys and values if asked}
+    /// {last_hidden_state or logits, hidden states of every layer, keys and values and attentions if asked}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         TextDecoder::Output outputs = model(args, request);
         if (language_head_) outputs.last_hidden_state = logits(outputs.last_hidden_state);

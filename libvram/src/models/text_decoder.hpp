@@ -6,8 +6,8 @@
 
 #include "models/model.hpp"
 
-/// The decoder-only stacks that text encoders are made of: LlamaModel, MistralModel, Qwen3Model, Gemma2Model,
-/// Gemma3TextModel, Qwen2_5_VLTextModel (transformers 5.24.0, modeling_*.py of each).
+/// The decoder-only stacks that text encoders are made of: LlamaModel, MistralModel, Ministral3Model,
+/// Qwen3Model, Gemma2Model, Gemma3TextModel, Qwen2_5_VLTextModel (transformers 5.24.0, modeling_*.py of each).
 namespace vram::models {
 
 /// LlamaRMSNorm and its copies in elementary steps; Gemma's scale by 1 + weight, in fp32.
@@ -52,13 +52,16 @@ struct DecoderClass {
     bool gemma = false;                  // Gemma's norms, also after attention and MLP; embeddings are scaled
     bool rotates_by_layer_type = false;  // layers with a window turn by frequencies of their own
     bool three_axes = false;             // positions in time, height and width
+    bool scales_queries = false;         // by position (get_llama_4_attn_scale)
 };
 
 /// What its config decides.
 struct DecoderSizes {
     std::int64_t hidden, intermediate, heads, key_value_heads, head;
-    bool eager;  // attention of elementary steps: capped scores have no fused kernel
-    bool silu;   // else gelu by tanh
+    bool eager;              // attention of elementary steps: asked for, or since capped scores have no fused kernel
+    bool silu;               // else gelu by tanh
+    bool softcaps;           // the scores
+    bool output_attentions;  // of each layer, which eager attention alone has
 };
 
 /// The stack without a language head: embeddings, layers, the last norm.
@@ -73,6 +76,7 @@ class TextDecoder {
         Tensor last_hidden_state;
         Tensors hidden_states;  // if asked: what went into the first layer, and of each layer; the last one normed
         Tensors cache;          // if asked: keys and values of each layer
+        Tensors attentions;     // if the config asks: [B, H, T, T] of each layer
         /// All that lives while the output does.
         [[nodiscard]] Tensors tensors() const;
     };

@@ -96,7 +96,7 @@ Tensors Blend::Lines::forward(const Tensors& args) const {
 }
 
 std::int64_t tile_step(std::int64_t stride) {
-    if (stride < 1) throw SizeRefused("a tile's stride is less than one latent");
+    if (stride < 1) throw Refused("a tile's stride is less than one latent");
     return stride;
 }
 

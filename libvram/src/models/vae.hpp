@@ -90,7 +90,7 @@ class Blend {
     Lines rows, columns, frames;
 };
 
-/// The step of a loop over tiles, in what it counts. SizeRefused where a tile's stride is less than one latent:
+/// The step of a loop over tiles, in what it counts. Refused where a tile's stride is less than one latent:
 /// Python's range refuses a step of 0.
 [[nodiscard]] std::int64_t tile_step(std::int64_t stride);
 

@@ -259,8 +259,8 @@ class WanModel : public Model {
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         Run& run = args[0].run();
         if (request.dtype != Dtype::f32 && !run.autocast().enabled)
-            throw SizeRefused("musubi's WanModel mixes fp32 and " + std::string(to_text(request.dtype)) +
-                              " and so only runs under autocast: set train.autocast");
+            throw Refused("musubi's WanModel mixes fp32 and " + std::string(to_text(request.dtype)) +
+                          " and so only runs under autocast: set train.autocast");
         const auto batch = static_cast<std::size_t>(args[0].size(0));
         Tensor clip_fea, y;
         std::size_t at = 2 + batch;

@@ -100,7 +100,7 @@ expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Open
     } catch (const shadow::NoKernel& missing) {
         const std::string key = "environment.attention";
         return complaint(Problem::conflict, document, said(document, key), key, missing.what(), "auto");
-    } catch (const shadow::SizeRefused& refused) {
+    } catch (const shadow::Refused& refused) {
         return failed(Problem::out_of_range, std::string("PyTorch refuses this job: ") + refused.what());
     } catch (const shadow::TraceTooLong& too_long) {
         return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());

@@ -81,6 +81,7 @@ const char* to_text(Op op) {
                                       "noise",
                                       "index",
                                       "gather",
+                                      "scatter_reduce",
                                       "cumsum",
                                       "linspace",
                                       "bitwise",

@@ -81,6 +81,7 @@ enum class Op : std::uint8_t {
     noise,
     index,
     gather,
+    scatter_reduce,
     cumsum,
     linspace,
     bitwise,

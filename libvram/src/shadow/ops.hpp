@@ -61,6 +61,8 @@ void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end
 /// In place: no allocation, `a` gets the history.
 void add_(Tensor& a, Tensor b);
 void add_scalar_(Tensor& a);
+/// In place: `a` gets the history; its old values are copied where `b` wants a gradient.
+void mul_(Tensor& a, Tensor b);
 [[nodiscard]] Tensor neg(Tensor x);
 [[nodiscard]] Tensor exp(Tensor x);
 [[nodiscard]] Tensor log(Tensor x);
@@ -142,6 +144,10 @@ struct Conv {
 [[nodiscard]] Tensor index_mask(Tensor x, Tensor mask, std::int64_t count);
 /// x[mask] = values: in place, x gets the history.
 void index_put_mask_(Tensor& x, Tensor mask, Tensor values);
+/// x.scatter_reduce_(dim, index, src, reduce="sum"), include_self: in place, x gets the history, and its old values are
+/// copied for it. Where no saved-tensor hooks are active, torch refuses the backward of any but the last such call on
+/// x.
+void scatter_reduce_(Tensor& x, Tensor index, Tensor src);
 /// torch.topk over the last dimension: values, and their places as int64.
 [[nodiscard]] Tensors topk(Tensor x, std::int64_t k);
 [[nodiscard]] Tensor argsort(Tensor x);  ///< over the last dimension; int64, no history

@@ -126,7 +126,7 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
     for (int i = 2; i < x.rank(); ++i) {
         const std::int64_t reach = how.dilation[i - 2] * (weight.size(i) - 1) + 1;
         const std::int64_t room = x.size(i) + 2 * how.padding[i - 2] - reach;
-        if (room < 0) throw SizeRefused("a convolution's kernel is larger than its padded input");
+        if (room < 0) throw Refused("a convolution's kernel is larger than its padded input");
         sizes[i] = room / how.stride[i - 2] + 1;
     }
     Tensor out = run.empty(conv_layout(run, sizes, x, weight), Op::conv);
@@ -244,7 +244,7 @@ Tensor reflection_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) 
     const Dims whole = padded(x.sizes(), amounts);
     for (int i = 0; i < x.rank(); ++i)  // as much on both sides
         if (whole[i] - x.size(i) >= 2 * x.size(i))
-            throw SizeRefused("reflection padding needs more places than it adds to a side; a tile is too small");
+            throw Refused("reflection padding needs more places than it adds to a side; a tile is too small");
     return pad_from_within(x, amounts);
 }
 

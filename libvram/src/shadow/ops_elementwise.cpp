@@ -303,6 +303,18 @@ void add_scalar_(Tensor& a) {
     Run::attach(a, node);
 }
 
+// The copy is an op of its own. Source: tools/autograd/gen_variable_type.py, original_self.
+void mul_(Tensor& a, Tensor b_in) {
+    const Tensor b = std::move(b_in);
+    Run& run = a.run();
+    const NodeRef node = run.record(Op::mul, mul_backward, {&a, &b});
+    if (node) {
+        run.save_if(node->needs(0), *node, b);
+        run.save_if(node->needs(1), *node, node->needs(1) ? clone(a) : Tensor());
+    }
+    Run::attach(a, node);
+}
+
 Tensor neg(Tensor x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::neg, Keeps::nothing, neg_backward);

@@ -105,6 +105,19 @@ void topk_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::zeros);
 }
 
+// self: the gradient itself; src: the gradient's places. Source: torch/csrc/autograd/FunctionsManual.cpp,
+// scatter_reduce_backward.
+void scatter_reduce_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor index = run.unpack(node.saved[0]);
+    const Tensor self = run.unpack(node.saved[1]);
+    const Tensor src = run.unpack(node.saved[2]);
+    const Tensor result = run.unpack(node.saved[3]);
+    if (node.numbers[0] != 0)
+        throw Refused("one of the variables needed for gradient computation has been modified by an inplace operation");
+    if (node.needs(0)) out[0] = grads[0];
+    if (node.needs(1)) out[1] = run.empty(src.sizes(), grads[0].dtype(), Op::gather);
+}
+
 void mse_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     const Tensor input = run.unpack(node.saved[0]);
     const Tensor target = run.unpack(node.saved[1]);
@@ -291,6 +304,25 @@ void index_put_mask_(Tensor& x, Tensor mask_in, Tensor values_in) {
         run.save(*node, mask);
     }
     const StorageRef places = places_of(run, mask, values.size(0));
+    Run::attach(x, node);
+}
+
+// All that the formula names is kept, whatever the reduction. Source: tools/autograd/derivatives.yaml,
+// scatter_reduce.two; gen_variable_type.py, original_self.
+void scatter_reduce_(Tensor& x, Tensor index_in, Tensor src_in) {
+    const Tensor index = std::move(index_in), src = std::move(src_in);
+    Run& run = x.run();
+    const NodeRef node = run.record(Op::scatter_reduce, scatter_reduce_backward, {&x, &src});
+    if (node) {
+        // Saved-tensor hooks cannot see that a saved result is written to again. Source:
+        // torch/csrc/autograd/saved_variable.cpp, SavedVariable::unpack.
+        if (const NodeRef& before = x.node(); before && before->op == Op::scatter_reduce && run.hooks.empty())
+            before->numbers[0] = 1;
+        run.save(*node, index);
+        run.save(*node, clone(x));
+        run.save(*node, src);
+        run.save(*node, x.detach());  // the result
+    }
     Run::attach(x, node);
 }
 

@@ -65,7 +65,7 @@ class CastCache {
 
 /// Owns everything that one shadow run makes: storages, nodes, layouts, grad mode, autocast, checkpoint frames, the
 /// trace. One thread a run; runs share nothing. Errors: Overflow when a size leaves 63 bits, TraceTooLong beyond
-/// `event_limit`; NoKernel and SizeRefused where torch would refuse a call.
+/// `event_limit`; NoKernel and Refused where torch would refuse a call.
 class Run {
   public:
     explicit Run(Kernels kernels = {}, bool memo = true);
@@ -197,8 +197,8 @@ class Run {
 struct NoKernel : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
-/// A call that torch refuses for its sizes.
-struct SizeRefused : std::runtime_error {
+/// A call that torch refuses: for its sizes, or for what was done to a tensor since.
+struct Refused : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 /// A trace that would exceed Run::event_limit.

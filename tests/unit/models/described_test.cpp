@@ -398,7 +398,7 @@ TEST_CASE("tiles whose stride is less than one latent are refused, as Python's r
         Tensors args;
         for (const Value& value : vae->inputs(request)) args.push_back(run.empty(value.shape, value.dtype));
         const shadow::NoGrad no_grad(run);
-        CHECK_THROWS_AS(static_cast<void>(vae->forward(args, request)), shadow::SizeRefused);
+        CHECK_THROWS_AS(static_cast<void>(vae->forward(args, request)), shadow::Refused);
     }
 }
 

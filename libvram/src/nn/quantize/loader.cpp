@@ -21,17 +21,16 @@ class WeightScope {
 
 }  // namespace
 
-// Parameters [first, last) of the base; in front of what stands at a quantised layer's place, its weight in full.
-void Loader::load(std::size_t first, std::size_t last) {
+void Loader::load(std::size_t first, std::size_t last, const std::vector<QuantizedLayer*>& in_full) {
     const WeightScope scope(weights_);
     std::deque<Parameter>& all = weights_.all_base();
     std::set<const Parameter*> stored;
-    for (const QuantizedLayer& layer : weights_.quantized) stored.insert(layer.stored.begin(), layer.stored.end());
-    auto layer = weights_.quantized.begin();
-    while (layer != weights_.quantized.end() && layer->place < first) ++layer;
+    for (const QuantizedLayer* layer : in_full) stored.insert(layer->stored.begin(), layer->stored.end());
+    auto layer = in_full.begin();
+    while (layer != in_full.end() && (*layer)->place < first) ++layer;
     for (std::size_t i = first; i < last; ++i) {
-        if (layer != weights_.quantized.end() && layer->place == i) {
-            layer->full = weights_.run().empty(layer->weight, layer->dtype(), Op::parameter);
+        if (layer != in_full.end() && (*layer)->place == i) {
+            (*layer)->full = weights_.run().empty((*layer)->weight, (*layer)->dtype(), Op::parameter);
             ++layer;
         }
         if (!stored.contains(&all[i])) weights_.to_gpu(all[i]);
@@ -39,7 +38,7 @@ void Loader::load(std::size_t first, std::size_t last) {
 }
 
 void Loader::load() {
-    load(0, weights_.all_base().size());
+    load(0, weights_.all_base().size(), layers());
     on_gpu_ = true;
 }
 
@@ -51,11 +50,13 @@ void Loader::convert(const std::vector<QuantizedLayer*>& layers) {
     for (QuantizedLayer* layer : layers) layer->quantizer->convert(weights_, *layer);
 }
 
-void Loader::quantize() {
-    std::vector<QuantizedLayer*> layers;
-    for (QuantizedLayer& layer : weights_.quantized) layers.push_back(&layer);
-    convert(layers);
+std::vector<QuantizedLayer*> Loader::layers() {
+    std::vector<QuantizedLayer*> out;
+    for (QuantizedLayer& layer : weights_.quantized) out.push_back(&layer);
+    return out;
 }
+
+void Loader::quantize() { convert(layers()); }
 
 bool Loader::quantize_each() {
     if (!on_gpu_) return false;
@@ -64,6 +65,18 @@ bool Loader::quantize_each() {
 }
 
 void Loader::quantize_model(const std::vector<std::string>& block_lists) {
+    const std::vector<QuantizedLayer*> others = quantize_blocks(block_lists);
+    if (on_gpu_) convert(others);  // else they stand on the CPU, where nothing of it is seen
+}
+
+void Loader::quantize_blocks_first(const std::vector<std::string>& block_lists) {
+    const std::vector<QuantizedLayer*> others = quantize_blocks(block_lists);
+    load(0, weights_.all_base().size(), others);
+    on_gpu_ = true;
+    convert(others);
+}
+
+std::vector<QuantizedLayer*> Loader::quantize_blocks(const std::vector<std::string>& block_lists) {
     struct Block {
         std::size_t first = 0, last = 0;
         std::vector<QuantizedLayer*> layers;
@@ -94,11 +107,11 @@ void Loader::quantize_model(const std::vector<std::string>& block_lists) {
     }
     for (const std::map<std::int64_t, Block>& list : lists)
         for (const auto& [index, block] : list) {
-            if (!on_gpu_) load(block.first, block.last);
+            if (!on_gpu_) load(block.first, block.last, block.layers);
             convert(block.layers);
             for (std::size_t i = block.first; i < block.last; ++i) weights_.to_cpu(weights_.all_base()[i]);
         }
-    if (on_gpu_) convert(others);  // else they stand on the CPU, where nothing of it is seen
+    return others;
 }
 
 void Loader::constants() {

@@ -232,6 +232,11 @@ void Part::quantize_model() {
     if (loader_.quantize_each()) loaded();
 }
 
+void Part::quantize_blocks_first() {
+    loader_.quantize_blocks_first(block_lists);
+    loaded();
+}
+
 Loading::Loading(Run& run, run::Facts& facts) : run_(run), facts_(facts) { begin("load"); }
 
 void Loading::quantizes() {
@@ -261,12 +266,14 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
         vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype),
                                      built_by(catalogue.model_of(parts.vae), architecture.own_vae));
     for (std::size_t i = 0; i < parts.text_encoders.size(); ++i) {
-        const bool last = i + 1 == parts.text_encoders.size();
+        const auto behind = static_cast<std::int64_t>(parts.text_encoders.size() - i);
+        const bool quantized = behind <= architecture.quantized_text_encoders;
         std::string component = "text_encoder" + (i == 0 ? std::string() : "_" + std::to_string(i + 1));
-        text_encoders.push_back(std::make_unique<Part>(
-            run, std::move(component),
-            plain_rules(parts.text_encoder_dtype, last ? parts.text_encoder_quantization : job::Quantization::none),
-            text_encoder_of(architecture, catalogue.model_of(parts.text_encoders[i]))));
+        text_encoders.push_back(
+            std::make_unique<Part>(run, std::move(component),
+                                   plain_rules(parts.text_encoder_dtype,
+                                               quantized ? parts.text_encoder_quantization : job::Quantization::none),
+                                   text_encoder_of(architecture, catalogue.model_of(parts.text_encoders[i]))));
     }
 }
 

@@ -101,6 +101,8 @@ class Part {
     /// what is in no block is quantised where it stands. With an accuracy recovery adapter this goes to the GPU, and
     /// each layer that it adapts is quantised where it stands.
     void quantize_model();
+    /// Where the class does so itself: the same blocks; then all goes to the GPU, and the rest is quantised there.
+    void quantize_blocks_first();
     /// The network of an accuracy recovery adapter goes to the GPU. `first`: of the parts that share one.
     void attach_recovery(bool first = true);
 
@@ -224,7 +226,7 @@ class Pipeline {
     std::vector<run::InputTensor>* handed = nullptr;  // where the transformer's next call tells what it is handed
 
   protected:
-    /// The last text encoder is quantised, if any is.
+    /// Of text encoders as many of the last are quantised as the architecture says, if any is.
     Pipeline(const Architecture& architecture, const job::Job& job, const profile::Catalogue& catalogue, Run& run);
 
     /// Of a part that is neither trained nor quantised.

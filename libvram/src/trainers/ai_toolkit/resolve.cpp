@@ -403,10 +403,9 @@ void check_objective(const io::Document& document, const Architecture& architect
         complain(prior, Problem::conflict,
                  "the trainer stops: its prediction without the adapter comes before what " + title +
                      " puts beside the latents");
-    if (architecture.one_caption_length && objective.classifier_free_guidance)
+    if (!architecture.unplayed_guidance.empty() && objective.classifier_free_guidance)
         complain("train.do_cfg", Problem::unsupported,
-                 "do_cfg is not modelled for " + title +
-                     ": the blank prompt and the caption, of different lengths, go into one call");
+                 "do_cfg is not modelled for " + title + ": " + std::string(architecture.unplayed_guidance));
 }
 
 }  // namespace
@@ -440,14 +439,22 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
                            : dataset_batches(config, architecture, document, overrides, complaints, notes);
     training.validation.batches = validation_batches(config.train.validation, architecture);
     const bool empty = training.batches.empty();
+    const bool keeps_text = config.train.cache_text_embeddings || config.train.unload_text_encoder;
+    const std::int64_t of_kept_text = keeps_text ? architecture.most_items_of_kept_text : 0;
+    const std::int64_t most = architecture.most_items != 0 ? architecture.most_items : of_kept_text;
     for (const job::Batch& batch : training.batches) {
-        if (architecture.most_items == 0 || batch.count <= architecture.most_items) continue;
+        if (most == 0 || batch.count <= most) continue;
         auto [place, key] = said_at(document, "train.batch_size");
         complaints.push_back({Severity::error, Problem::conflict, std::move(place), std::move(key),
-                              std::to_string(batch.count), std::to_string(architecture.most_items),
+                              std::to_string(batch.count), std::to_string(most),
                               "the trainer takes " + std::string(architecture.title) + " in batches of at most " +
-                                  std::to_string(architecture.most_items)});
+                                  std::to_string(most) + (of_kept_text != 0 ? " where it keeps text embeddings" : "")});
         break;
+    }
+    if (!training.gradient_checkpointing && !architecture.fails_without_checkpointing.empty()) {
+        auto [place, key] = said_at(document, "train.gradient_checkpointing");
+        complaints.push_back({Severity::error, Problem::conflict, std::move(place), std::move(key), "false", "true",
+                              "the trainer fails: " + std::string(architecture.fails_without_checkpointing)});
     }
     job.work = std::move(training);
     job.text_tokens = overrides.text_tokens;

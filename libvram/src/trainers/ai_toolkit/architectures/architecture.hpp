@@ -63,14 +63,15 @@ struct Architecture {
     bool encode_control_in_text_embeddings = false, use_raw_control_images = false;
     /// Its forward wants what condition_noisy_latents adds, which a prediction without the adapter comes before.
     bool wants_conditioned_latents = false;
-    bool one_caption_length = false;            // captions of several lengths in one call are not played
+    std::string_view unplayed_guidance{};       // why do_cfg is not played; empty: it is
     std::string_view denoiser = "transformer";  // in reports
     /// Families of the denoiser and the VAE where the trainer brings classes of its own; they read the profiles'
     /// configs.
     std::string_view own_denoiser{}, own_vae{};
     /// Of names in an accuracy recovery adapter, where they hold more than `modules.prefix`.
     std::string_view recovery_prefix{};
-    bool quantizes_blocks = false;       // by quantize_model, which alone looks at an accuracy recovery adapter
+    bool quantizes_blocks = false;             // by quantize_model, which alone looks at an accuracy recovery adapter
+    std::int64_t quantized_text_encoders = 1;  // of its last ones, those that are quantised where any is
     bool text_encoder_by_qtype = false;  // its text encoder is quantised as `qtype` says, and `qtype_te` is not asked
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};
@@ -80,8 +81,11 @@ struct Architecture {
     bool quantizes = true, text_encoder_by_quantize = false;
     bool any_scheduler = false;   // noise_scheduler and sampler may be any of get_sampler's; else flow matching alone
     std::int64_t most_items = 0;  // in a batch; 0: any number
+    std::int64_t most_items_of_kept_text = 0;  // where text embeddings are cached, or the encoders unloaded
     /// Why samples fail in the trainer where text embeddings are cached; empty: they do not.
     std::string_view cached_samples_fail{};
+    /// Why a step fails without gradient checkpointing; empty: it does not.
+    std::string_view fails_without_checkpointing{};
     std::string_view fails_with{};  // why the trainer itself cannot run it, and the way out; empty: it can
 
     ModuleTree modules{};

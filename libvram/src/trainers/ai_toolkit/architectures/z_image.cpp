@@ -185,7 +185,7 @@ const Architecture architecture{
     .text_tokens = max_sequence_length,
     .bucket_step = 16,
     .divisible_by = pixels_a_token,
-    .one_caption_length = true,
+    .unplayed_guidance = "the blank prompt and the caption, of different lengths, go into one call",
     .quantizes_blocks = true,
     .quantization_exclude = quantization_exclude,
     .modules = {.block_names = block_names},
