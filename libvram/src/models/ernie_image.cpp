@@ -1,5 +1,7 @@
 // Mirrors ErnieImageTransformer2DModel (diffusers 0.42.1, models/transformers/transformer_ernie_image.py): ERNIE-Image
-// and its Turbo. The sequence comes first: hidden states are [S, B, D].
+// and its Turbo. The sequence comes first: hidden states are [S, B, D]. In the class that ai-toolkit brings in its
+// place (27a03a91, extensions_built_in/diffusion_models/ernie_image/transformer.py) the batch does, [B, S, D], and
+// modulation keeps one place for the whole sequence.
 #include <array>
 #include <deque>
 #include <optional>
@@ -18,6 +20,7 @@ using nn::Linear;
 
 struct Sizes {
     std::int64_t dim, heads, inner_dim;
+    bool batch_first;
 };
 
 /// ErnieImageAttention with ErnieImageSingleStreamAttnProcessor.
@@ -94,7 +97,8 @@ class FeedForward {
     Linear gate_proj, up_proj, linear_fc2;
 };
 
-/// args: x [S, B, D], rotary_pos_emb, attention_mask, and shift, scale, gate [S, B, D], twice → x
+/// args: x [S, B, D], rotary_pos_emb, attention_mask, and shift, scale, gate [S, B, D], twice → x; with the batch first
+/// x [B, S, D] and the others [B, 1, D]
 class SharedAdaLnBlock : public Block {
   public:
     SharedAdaLnBlock(const Builder& parent, const Sizes& sizes) : SharedAdaLnBlock(parent.block(*this), sizes) {}
@@ -104,9 +108,10 @@ class SharedAdaLnBlock : public Block {
         Tensor residual = x;
         x = adaLN_sa_ln(x);
         x = modulated(x, args[4], args[3]);
-        const Tensor x_bsh = permute(x, {1, 0, 2});
-        Tensor attn_out = self_attention(x_bsh, args[2], args[1]);
-        attn_out = permute(attn_out, {1, 0, 2});
+        Tensor x_bsh;  // a name to the block's end where there is one
+        if (!batch_first_) x_bsh = permute(x, {1, 0, 2});
+        Tensor attn_out = self_attention(batch_first_ ? x : x_bsh, args[2], args[1]);
+        if (!batch_first_) attn_out = permute(attn_out, {1, 0, 2});
         {
             Tensor gate = to_float(args[5]);
             Tensor wide = to_float(attn_out);
@@ -124,11 +129,12 @@ class SharedAdaLnBlock : public Block {
 
   private:
     SharedAdaLnBlock(const BlockBuilder& builder, const Sizes& sizes)
-        : adaLN_sa_ln(builder["adaLN_sa_ln"], sizes.dim),
+        : batch_first_(sizes.batch_first),
+          adaLN_sa_ln(builder["adaLN_sa_ln"], sizes.dim),
           self_attention(builder["self_attention"], sizes),
           adaLN_mlp_ln(builder["adaLN_mlp_ln"], sizes.dim),
           mlp(builder["mlp"], sizes) {
-        builder.finish(*this, "ErnieImageSharedAdaLNBlock", {sizes.heads});
+        builder.finish(*this, "ErnieImageSharedAdaLNBlock", {sizes.heads, sizes.batch_first});
     }
 
     // in fp32; the result in the dtype of x
@@ -141,6 +147,7 @@ class SharedAdaLnBlock : public Block {
         return to(std::move(wide), x.dtype());
     }
 
+    bool batch_first_;
     PlainRmsNorm adaLN_sa_ln;
     Attention self_attention;
     PlainRmsNorm adaLN_mlp_ln;
@@ -149,12 +156,12 @@ class SharedAdaLnBlock : public Block {
 
 class ErnieImageTransformer2DModel : public Model {
   public:
-    ErnieImageTransformer2DModel(nn::Weights& weights, const profile::Config& config)
-        : ErnieImageTransformer2DModel(Builder(weights), config) {}
+    ErnieImageTransformer2DModel(nn::Weights& weights, const profile::Config& config, bool batch_first)
+        : ErnieImageTransformer2DModel(Builder(weights), config, batch_first) {}
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         return {{"hidden_states", latents(request, in_channels_), request.dtype},
-                {"timestep", {request.batch}, request.dtype},
+                {"timestep", {request.batch}, batch_first_ ? Dtype::f32 : request.dtype},
                 {"text_bth", {request.batch, request.text_tokens, text_in_dim_}, request.dtype},
                 {"text_lens", {request.batch}, Dtype::i64}};
     }
@@ -168,12 +175,12 @@ class ErnieImageTransformer2DModel : public Model {
         const Dtype dtype = args[0].dtype();
         const std::int64_t batch = args[0].size(0), p = patch_size_, height = args[0].size(2) / p,
                            width = args[0].size(3) / p, image = height * width, text = args[2].size(1);
-        const Tensor img_sbh = contiguous(transpose(patch_embed(args[0]), 0, 1));
+        const Tensor img = batch_first_ ? patch_embed(args[0]) : contiguous(transpose(patch_embed(args[0]), 0, 1));
         Tensor text_bth = args[2];
         if (text_proj) text_bth = (*text_proj)(text_bth);
-        const Tensor text_sbh = contiguous(transpose(text_bth, 0, 1));
-        Tensor x = cat({img_sbh, text_sbh}, 0);
-        const std::int64_t length = x.size(0);
+        const Tensor text_in_line = batch_first_ ? text_bth : contiguous(transpose(text_bth, 0, 1));
+        Tensor x = cat({img, text_in_line}, batch_first_ ? 1 : 0);
+        const std::int64_t length = x.size(batch_first_ ? 1 : 0);
 
         // Position IDs
         Tensor text_ids;
@@ -200,34 +207,38 @@ class ErnieImageTransformer2DModel : public Model {
         attention_mask = view(attention_mask, {batch, 1, 1, length});
 
         // AdaLN
-        Tensor sample = timestep_embedding(args[1], dim_, false);
+        Tensor sample = timestep_embedding(batch_first_ ? to(args[1], dtype) : args[1], dim_, false);
         sample = to(sample, dtype);
         const Tensor c = time_embedding(sample);
         Tensors temb;
         {
             const Tensors parts = chunk(adaLN_modulation(silu(c)), 6, -1);  // shift, scale, gate, twice
-            for (const Tensor& part : parts) temb.push_back(contiguous(expand(unsqueeze(part, 0), {length, -1, -1})));
+            for (const Tensor& part : parts)
+                temb.push_back(batch_first_ ? unsqueeze(part, 1)
+                                            : contiguous(expand(unsqueeze(part, 0), {length, -1, -1})));
         }
         const Caller call(run, gradient_checkpointing);
         for (const SharedAdaLnBlock& layer : layers)
             x = call(layer,
                      {x, rotary_pos_emb, attention_mask, temb[0], temb[1], temb[2], temb[3], temb[4], temb[5]})[0];
         x = to(final_norm(x, c), x.dtype());
-        const Tensor patches = contiguous(transpose(slice(final_linear(x), 0, 0, image), 0, 1));
+        const Tensor patches = batch_first_ ? contiguous(slice(final_linear(x), 1, 0, image))
+                                            : contiguous(transpose(slice(final_linear(x), 0, 0, image), 0, 1));
         Tensor output = view(patches, {batch, height, width, p, p, out_channels_});
         output = contiguous(permute(std::move(output), {0, 5, 1, 3, 2, 4}));
         return {view(std::move(output), {batch, out_channels_, height * p, width * p})};
     }
 
   private:
-    ErnieImageTransformer2DModel(const Builder& builder, const profile::Config& config)
-        : dim_(config.integer("hidden_size")),
+    ErnieImageTransformer2DModel(const Builder& builder, const profile::Config& config, bool batch_first)
+        : batch_first_(batch_first),
+          dim_(config.integer("hidden_size")),
           patch_size_(config.integer("patch_size")),
           in_channels_(config.integer("in_channels")),
           out_channels_(config.integer("out_channels")),
           text_in_dim_(config.integer("text_in_dim")),
           rope_axes_dim_(config.integers("rope_axes_dim")) {
-        const Sizes sizes{dim_, config.integer("num_attention_heads"), config.integer("ffn_hidden_size")};
+        const Sizes sizes{dim_, config.integer("num_attention_heads"), config.integer("ffn_hidden_size"), batch_first};
         proj = builder["x_embedder"].conv2d("proj", in_channels_, dim_, patch_size_, patch_size_);
         if (text_in_dim_ != dim_) text_proj = builder.linear("text_proj", text_in_dim_, dim_, false);
         time_embedding = TimestepEmbedding(builder["time_embedding"], dim_, dim_);
@@ -281,11 +292,13 @@ class ErnieImageTransformer2DModel : public Model {
     [[nodiscard]] Tensor final_norm(const Tensor& x_in, const Tensor& conditioning) const {
         const Tensors parts = chunk(final_norm_linear(conditioning), 2, -1);  // scale, shift
         Tensor x = final_norm_norm(x_in);
-        Tensor scaled = mul(x, add_scalar(unsqueeze(parts[0], 0)));
-        x = add(std::move(scaled), unsqueeze(parts[1], 0));
+        const int places = batch_first_ ? 1 : 0;
+        Tensor scaled = mul(x, add_scalar(unsqueeze(parts[0], places)));
+        x = add(std::move(scaled), unsqueeze(parts[1], places));
         return x;
     }
 
+    bool batch_first_;
     std::int64_t dim_, patch_size_, in_channels_, out_channels_, text_in_dim_;
     std::vector<std::int64_t> rope_axes_dim_;
     nn::Conv proj;
@@ -300,7 +313,15 @@ class ErnieImageTransformer2DModel : public Model {
 }  // namespace
 
 std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
-    return std::make_unique<ErnieImageTransformer2DModel>(weights, profile.config);
+    return std::make_unique<ErnieImageTransformer2DModel>(weights, profile.config, false);
 }
 
 }  // namespace vram::models::ernie_image
+
+namespace vram::models::ernie_image_ai_toolkit {
+
+std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return std::make_unique<ernie_image::ErnieImageTransformer2DModel>(weights, profile.config, true);
+}
+
+}  // namespace vram::models::ernie_image_ai_toolkit

@@ -1,6 +1,7 @@
 // Mirrors Gemma3ForConditionalGeneration and Mistral3ForConditionalGeneration (transformers 5.24.0,
 // models/gemma3/modeling_gemma3.py, models/mistral3/modeling_mistral3.py) as pipelines of pictures and videos call
-// them: with text alone. The vision tower lies there unused; the language head runs over every token.
+// them: with text alone. The vision tower lies there unused; the language head runs over every token. Without
+// `language_head` it is Mistral3Model.
 #include "models/families.hpp"
 #include "models/text_decoder.hpp"
 
@@ -66,8 +67,10 @@ void build_pixtral(const Builder& builder, const VisionSizes& sizes, std::int64_
 class ConditionalGeneration : public Model {
   public:
     ConditionalGeneration(const Builder& builder, const profile::Config& config)
-        : gemma_(config.text("model_type") == "gemma3_text"), language_model(build_model(builder["model"], config)) {
-        if (!config.boolean("tie_word_embeddings"))
+        : gemma_(config.text("model_type") == "gemma3_text"),
+          language_head_(config.boolean("language_head", true)),
+          language_model(build_model(language_head_ ? builder["model"] : builder, config)) {
+        if (language_head_ && !config.boolean("tie_word_embeddings"))
             lm_head = builder.linear("lm_head", language_model->hidden_size(), config.integer("vocab_size"), false);
     }
 
@@ -77,12 +80,15 @@ class ConditionalGeneration : public Model {
         return out;
     }
     [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
-        return {{request.batch, request.text_tokens, language_model->embedding_weight().size(0)}};
+        const std::int64_t size =
+            language_head_ ? language_model->embedding_weight().size(0) : language_model->hidden_size();
+        return {{request.batch, request.text_tokens, size}};
     }
 
-    /// {logits, hidden states of every layer and keys and values if asked}
+    /// {logits or last_hidden_state, hidden states of every layer and keys and values if asked}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         TextDecoder::Output outputs = model(args, request);
+        if (!language_head_) return outputs.tensors();
         Tensor logits = lm_head.weight == nullptr && lm_head.quantized == nullptr
                             ? linear(outputs.last_hidden_state, language_model->embedding_weight(), {})
                             : lm_head(outputs.last_hidden_state);
@@ -114,7 +120,7 @@ class ConditionalGeneration : public Model {
         return language_model->forward(inputs_embeds, causal_mask_mapping, request, gradient_checkpointing);
     }
 
-    bool gemma_;
+    bool gemma_, language_head_;
     std::unique_ptr<TextDecoder> language_model;
     nn::Linear lm_head;  // empty where it is the embedding's weight
 };

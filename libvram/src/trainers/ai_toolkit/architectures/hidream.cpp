@@ -344,8 +344,8 @@ class HiDream final : public Pipeline {
         Part& text_encoder_3 = *text_encoders[2];
         Tensor prompt_embeds;
         {
-            const Tensors handed = on_device(run, text_encoder_3.model->inputs(request));
-            prompt_embeds = text_encoder_3.forward(handed, request)[0];
+            const Tensors tokens = on_device(run, text_encoder_3.model->inputs(request));
+            prompt_embeds = text_encoder_3.forward(tokens, request)[0];
         }
         return shadow::repeat(prompt_embeds, {1, 1, 1});
     }
@@ -357,8 +357,8 @@ class HiDream final : public Pipeline {
         Part& text_encoder_4 = *text_encoders[3];
         Tensors outputs;
         {
-            const Tensors handed = on_device(run, text_encoder_4.model->inputs(request));
-            outputs = text_encoder_4.forward(handed, request);
+            const Tensors tokens = on_device(run, text_encoder_4.model->inputs(request));
+            outputs = text_encoder_4.forward(tokens, request);
         }
         // {logits, what went into the first layer, of each layer, …}
         const std::vector<Tensor> hidden_states(outputs.begin() + 2, outputs.begin() + 2 + llama_layers_);
