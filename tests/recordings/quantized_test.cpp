@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/memory_manager.hpp"
 #include "nn/module.hpp"
 #include "nn/quantize/formats.hpp"
 #include "nn/quantize/loader.hpp"
@@ -52,8 +53,15 @@ void play(const json& row) {
     Run run({.scratch = false}, false);
     nn::Rules rules;
     rules.dtype = dtype;
-    rules.quantizer = nn::quantize::format_named(id_of(said["format"]));
-    REQUIRE(rules.quantizer != nullptr);
+    if (said["format"] != "none") {
+        rules.quantizer = nn::quantize::format_named(id_of(said["format"]));
+        REQUIRE(rules.quantizer != nullptr);
+    }
+    const std::string manager = said.value("manager", "");
+    nn::DeviceState state;
+    nn::MemoryManager memory_manager(state, [](const nn::LayerFacts&) { return nn::MemoryManager::Taken::yes; });
+    memory_manager.before_quantize = manager == "before";
+    if (!manager.empty()) rules.manager = &memory_manager;
     nn::Weights weights(run, "model", rules);
     const nn::Builder builder(weights);
     std::vector<nn::Linear> layers;
@@ -65,6 +73,12 @@ void play(const json& row) {
     const bool on_its_way = said["format"].get<std::string>().starts_with("bnb-");
     loader.load();
     stages.check("load");
+    const auto attach = [&] {
+        weights.leave_managed_on_host();
+        for (nn::QuantizedLayer& layer : weights.quantized) layer.full = Tensor();
+        stages.check("attach");
+    };
+    if (manager == "before") attach();
     if (on_its_way) {
         // From the CPU each weight comes to the GPU once more, and is quantised there.
         for (nn::QuantizedLayer& layer : weights.quantized) {
@@ -76,6 +90,7 @@ void play(const json& row) {
         loader.quantize();
     }
     stages.check("quantize");
+    if (manager == "after") attach();
     weights.base_to_cpu();
     stages.check("to cpu");
     weights.base_to_gpu();

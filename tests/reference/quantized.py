@@ -57,6 +57,17 @@ def cases() -> list:
     narrow = [[192, 320, True], [320, 64, True]]
     for name in ("qint4", "qint2", "uint5", "convrotint2", "convrotint5", "convrotbitnet", "bnb-fp4"):
         add(f"{name}-narrow", name, layers=narrow, input=[2, 80, 192])
+    # Six layers whose weights live in host memory, and come for each call: ai-toolkit's memory manager, attached behind
+    # quantize or before it; of plain weights, too.
+    stack = [[192, 320, True], [320, 192, False]] * 3
+    managed = {"layers": stack, "input": [2, 80, 192], "manager": "after"}
+    for name in ("none", "float8"):
+        add(f"{name}-offloaded", name, **managed)
+    # Of ai-toolkit's own a bias is swapped as `.data`, which a fake tensor does not take.
+    for name in ("uint4", "nvfp4", "convrot8"):
+        add(f"{name}-offloaded", name, **managed | {"layers": [[192, 320, False], [320, 192, False]] * 3})
+    for name in ("float8", "uint4"):
+        add(f"{name}-offloaded-before", name, **managed | {"manager": "before"})
     return out
 
 
@@ -181,12 +192,41 @@ def quantize(case: dict, model):
     way to the GPU."""
     if case["format"].startswith("bnb-"):
         return _bitsandbytes(case, model)
+    if case["format"] == "none":
+        return model
     from optimum.quanto import freeze
     from toolkit.util.quantize import get_qtype, quantize as toolkit_quantize
 
     toolkit_quantize(model, weights=get_qtype(case["format"]))
     freeze(model)
     return model.requires_grad_(False)
+
+
+def attach(model, ignore_modules=()) -> None:
+    """MemoryManager.attach. There are no streams here, and nothing is pinned; a parameter is made anew where it would get
+    other data, which a fake tensor does not take."""
+    import torch
+    from toolkit.memory_management import manager_modules
+    from toolkit.memory_management.manager import MemoryManager
+
+    nothing = types.SimpleNamespace(record=lambda *_: None, wait_event=lambda *_: None, synchronize=lambda: None)
+    torch.cuda.Stream = torch.cuda.Event = torch.cuda.current_stream = lambda *_, **__: nothing
+    torch.cuda.stream = torch.cuda.device = lambda *_: contextlib.nullcontext()
+    torch.Tensor.record_stream = lambda *_: None
+    torch.Tensor.pin_memory = lambda tensor, *_: tensor
+    torch.Tensor.is_pinned = lambda *_: True
+
+    def move(module):
+        with torch.no_grad():
+            for name in ("weight", "bias"):
+                parameter = getattr(module, name, None)
+                if isinstance(parameter, torch.nn.Parameter):
+                    moved = manager_modules._ensure_cpu_pinned(parameter.data).detach()
+                    setattr(module, name, torch.nn.Parameter(moved, requires_grad=parameter.requires_grad))
+
+    manager_modules._move_params_to_cpu_and_pin = move
+    manager_modules._DEVICE_STATE.clear()
+    MemoryManager.attach(model, torch.device("cuda:0"), ignore_modules=list(ignore_modules))
 
 
 class _With:

@@ -74,8 +74,14 @@ def record(case: dict) -> tuple:
           contextlib.redirect_stdout(said)):
         recorder.mark("load")
         model = quantized.make(case, dtype)
+        if case.get("manager") == "before":
+            recorder.mark("attach")
+            quantized.attach(model)
         recorder.mark("quantize")
         model = quantized.quantize(case, model)
+        if case.get("manager") == "after":
+            recorder.mark("attach")
+            quantized.attach(model)
         stays = recorder.live
         recorder.mark("to cpu")
         model.to("cpu")

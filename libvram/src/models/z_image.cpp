@@ -8,6 +8,7 @@
 #include "models/families.hpp"
 #include "models/normalization.hpp"
 #include "models/z_image_parts.hpp"
+#include "shadow/split.hpp"
 
 namespace vram::models::z_image {
 namespace {
@@ -39,7 +40,7 @@ class ZImageAttention {
         to_out = builder["to_out"].linear("0", dim, dim, false);
     }
 
-    Tensor operator()(Tensor hidden_states_in, const Tensor& freqs_cis) const {
+    Tensor operator()(Tensor hidden_states_in, const Tensor& attention_mask, const Tensor& freqs_cis) const {
         const Tensor held = std::move(hidden_states_in);
         Tensor query = to_q(held);
         Tensor key = to_k(held);
@@ -54,7 +55,8 @@ class ZImageAttention {
         query = z_image_rotary_emb(query, freqs_cis);
         key = z_image_rotary_emb(key, freqs_cis);
 
-        Tensor hidden_states = dispatch_attention(query, key, value);
+        Tensor hidden_states = dispatch_attention(
+            query, key, value, attention_mask.defined() ? unsqueeze(unsqueeze(attention_mask, 1), 1) : attention_mask);
         hidden_states = flatten(std::move(hidden_states), 2, 3);
         hidden_states = to(std::move(hidden_states), query.dtype());
         return to_out(hidden_states);
@@ -90,7 +92,8 @@ class FeedForward {
     Linear w1, w2, w3;
 };
 
-/// args: x [B, S, D], freqs_cis [B, S, head_dim / 2], with modulation adaln_input [B, 256] → x
+/// args: x [B, S, D], attn_mask [B, S] or undefined, freqs_cis [B, S, head_dim / 2], with modulation adaln_input
+/// [B, 256] → x
 class ZImageTransformerBlock : public Block {
   public:
     ZImageTransformerBlock(const Builder& parent, const Sizes& sizes, bool modulation)
@@ -98,15 +101,15 @@ class ZImageTransformerBlock : public Block {
 
     [[nodiscard]] Tensors forward(const Tensors& args) const override {
         Tensor x = args[0];
-        const Tensor& freqs_cis = args[1];
+        const Tensor &attn_mask = args[1], &freqs_cis = args[2];
         if (!modulation_) {
-            const Tensor attn_out = attention(attention_norm1(x), freqs_cis);
+            const Tensor attn_out = attention(attention_norm1(x), attn_mask, freqs_cis);
             x = add(x, attention_norm2(attn_out));
             x = add(x, ffn_norm2(feed_forward(ffn_norm1(x))));
             return {x};
         }
 
-        const Tensor mod = adaLN_modulation(args[2]);
+        const Tensor mod = adaLN_modulation(args[3]);
         Tensors parts = chunk(unsqueeze(mod, 1), 4, 2);
         Tensor scale_msa = parts[0], gate_msa = parts[1], scale_mlp = parts[2], gate_mlp = parts[3];
         parts.clear();
@@ -118,7 +121,7 @@ class ZImageTransformerBlock : public Block {
         // Attention block
         Tensor normed = attention_norm1(x);
         normed = mul(std::move(normed), scale_msa);
-        const Tensor attn_out = attention(std::move(normed), freqs_cis);
+        const Tensor attn_out = attention(std::move(normed), attn_mask, freqs_cis);
         Tensor update = attention_norm2(attn_out);
         update = mul(gate_msa, std::move(update));
         x = add(x, std::move(update));
@@ -186,16 +189,16 @@ class ZImageTransformer2DModel : public Model {
         patchify_and_embed(args, bsz, x_list, cap_list, x_pos_ids, cap_pos_ids, x_pad_mask, cap_pad_mask);
 
         // X embed & refine
-        const std::int64_t x_len = x_list[0].size(0);
+        const std::vector<std::int64_t> x_seqlens = lengths_of(x_list);
         Tensor x = all_x_embedder(cat(x_list, 0));
         x_list.clear();
-        Tensor x_freqs;
-        x = prepare_sequence(split(x, x_len, 0), x_pos_ids, x_pad_mask, *x_pad_token, x_freqs);
+        Tensor x_freqs, x_mask;
+        x = prepare_sequence(split_with_sizes(x, x_seqlens, 0), x_pos_ids, x_pad_mask, *x_pad_token, x_freqs, x_mask);
         const Caller call(run, gradient_checkpointing);
-        for (const ZImageTransformerBlock& layer : noise_refiner) x = call(layer, {x, x_freqs, adaln_input})[0];
+        for (const ZImageTransformerBlock& layer : noise_refiner) x = call(layer, {x, x_mask, x_freqs, adaln_input})[0];
 
         // Cap embed & refine
-        const std::int64_t cap_len = cap_list[0].size(0);
+        const std::vector<std::int64_t> cap_seqlens = lengths_of(cap_list);
         Tensor cap_feats = cat(cap_list, 0);
         {
             const Tensor held = std::move(cap_feats);  // by the Sequential's call
@@ -203,18 +206,19 @@ class ZImageTransformer2DModel : public Model {
             cap_feats = cap_embedder(cap_feats);
         }
         cap_list.clear();
-        Tensor cap_freqs;
-        cap_feats =
-            prepare_sequence(split(cap_feats, cap_len, 0), cap_pos_ids, cap_pad_mask, *cap_pad_token, cap_freqs);
-        for (const ZImageTransformerBlock& layer : context_refiner) cap_feats = call(layer, {cap_feats, cap_freqs})[0];
+        Tensor cap_freqs, cap_mask;
+        cap_feats = prepare_sequence(split_with_sizes(cap_feats, cap_seqlens, 0), cap_pos_ids, cap_pad_mask,
+                                     *cap_pad_token, cap_freqs, cap_mask);
+        for (const ZImageTransformerBlock& layer : context_refiner)
+            cap_feats = call(layer, {cap_feats, cap_mask, cap_freqs})[0];
 
         // Unified sequence
-        Tensor unified, unified_freqs;
-        build_unified_sequence(x, x_freqs, cap_feats, cap_freqs, unified, unified_freqs);
+        Tensor unified, unified_freqs, unified_mask;
+        build_unified_sequence(x, x_freqs, cap_feats, cap_freqs, cap_seqlens, unified, unified_freqs, unified_mask);
 
         // Main transformer layers
         for (const ZImageTransformerBlock& layer : layers)
-            unified = call(layer, {unified, unified_freqs, adaln_input})[0];
+            unified = call(layer, {unified, unified_mask, unified_freqs, adaln_input})[0];
         unified = all_final_layer(unified, adaln_input);
 
         return unpatchify(unbind(unified, 0), args[0].sizes());
@@ -249,6 +253,19 @@ class ZImageTransformer2DModel : public Model {
 
     [[nodiscard]] Dims latents(const Request& request) const {
         return {in_channels_, 1, request.height / 8, request.width / 8};
+    }
+
+    static std::vector<std::int64_t> lengths_of(const Tensors& items) {
+        std::vector<std::int64_t> out;
+        for (const Tensor& item : items) out.push_back(item.size(0));
+        return out;
+    }
+
+    /// Which tokens are there, [B, S]; undefined where none are missing.
+    static Tensor attn_mask_of(Run& run, const std::vector<std::int64_t>& seqlens) {
+        const std::int64_t longest = *std::max_element(seqlens.begin(), seqlens.end());
+        if (std::all_of(seqlens.begin(), seqlens.end(), [&](std::int64_t one) { return one == longest; })) return {};
+        return run.empty({static_cast<std::int64_t>(seqlens.size()), longest}, Dtype::boolean, Op::zeros);
     }
 
     /// Pads to a multiple of 32 tokens; fills positions and the mask of what was padded.
@@ -294,16 +311,17 @@ class ZImageTransformer2DModel : public Model {
 
     /// Pad token, rotary table, batch: returns [B, S, D] and fills freqs_cis [B, S, head_dim / 2].
     Tensor prepare_sequence(Tensors feats, const Tensors& pos_ids, const Tensors& inner_pad_mask,
-                            const Parameter& pad_token, Tensor& freqs_cis) const {
-        const std::int64_t length = feats[0].size(0);
+                            const Parameter& pad_token, Tensor& freqs_cis, Tensor& attn_mask) const {
+        const std::vector<std::int64_t> item_seqlens = lengths_of(feats);
         Tensor feats_cat = cat(feats, 0);
         const Tensor mask = unsqueeze(cat(inner_pad_mask, 0), -1);
         feats_cat = where(mask, pad_token.value, feats_cat);
-        feats = split(feats_cat, length, 0);
-        Tensors freqs = split(rope_embedder(cat(pos_ids, 0)), pos_ids[0].size(0), 0);
+        feats = split_with_sizes(feats_cat, item_seqlens, 0);
+        Tensors freqs = split_with_sizes(rope_embedder(cat(pos_ids, 0)), lengths_of(pos_ids), 0);
         Tensor out = pad_sequence(feats);
         feats.clear();
-        freqs_cis = slice(pad_sequence(freqs), 1, 0, length);
+        freqs_cis = slice(pad_sequence(freqs), 1, 0, out.size(1));
+        attn_mask = attn_mask_of(out.run(), item_seqlens);
         return out;
     }
 
@@ -324,19 +342,24 @@ class ZImageTransformer2DModel : public Model {
 
     // [x, cap] for each sample
     static void build_unified_sequence(const Tensor& x, const Tensor& x_freqs, const Tensor& cap,
-                                       const Tensor& cap_freqs, Tensor& unified, Tensor& unified_freqs) {
+                                       const Tensor& cap_freqs, const std::vector<std::int64_t>& cap_seqlens,
+                                       Tensor& unified, Tensor& unified_freqs, Tensor& unified_mask) {
+        std::vector<std::int64_t> seqlens;
         Tensors samples, freqs;
         for (std::int64_t i = 0; i < x.size(0); ++i) {
             Tensor head = slice(select(x, 0, i), 0, 0, x.size(1));
-            Tensor tail = slice(select(cap, 0, i), 0, 0, cap.size(1));
+            const std::int64_t cap_len = cap_seqlens[static_cast<std::size_t>(i)];
+            Tensor tail = slice(select(cap, 0, i), 0, 0, cap_len);
             samples.push_back(cat({std::move(head), std::move(tail)}, 0));
             head = slice(select(x_freqs, 0, i), 0, 0, x.size(1));
-            tail = slice(select(cap_freqs, 0, i), 0, 0, cap.size(1));
+            tail = slice(select(cap_freqs, 0, i), 0, 0, cap_len);
             freqs.push_back(cat({std::move(head), std::move(tail)}, 0));
+            seqlens.push_back(x.size(1) + cap_len);
         }
         unified = pad_sequence(samples);
         samples.clear();
         unified_freqs = pad_sequence(freqs);
+        unified_mask = attn_mask_of(unified.run(), seqlens);
     }
 
     [[nodiscard]] Tensors unpatchify(Tensors x, const Dims& size) const {

@@ -1,5 +1,7 @@
 #include "nn/memory_manager.hpp"
 
+#include "base/blocks.hpp"
+
 namespace vram::nn {
 namespace {
 
@@ -7,8 +9,11 @@ using shadow::Node;
 using shadow::NodeRef;
 using shadow::Op;
 
-/// tensor.to(device)
-Tensor brought(Run& run, const Parameter& parameter) { return run.empty(parameter.value.layout(), Op::to_device); }
+/// tensor.to(device): itself where it is there.
+Tensor brought(Run& run, const Parameter& parameter) {
+    if (parameter.value.storage()->slot >= 0) return parameter.value.detach();
+    return run.empty(parameter.value.layout(), Op::to_device);
+}
 
 /// The layer as one that stands on the GPU, for a scope.
 class Swapped {
@@ -34,17 +39,27 @@ class Swapped {
 
 }  // namespace
 
-void MemoryManager::clear() {
-    for (Slot& slot : forward_) slot = {};
-    for (Slot& slot : backward_) slot = {};
-    forward_clock_ = backward_clock_ = 0;
+Bytes DeviceState::bytes() const {
+    Bytes sum = 0;
+    for (const Ring* ring : {&forward, &backward})
+        for (const Slot& slot : ring->slots)
+            for (const Tensors* tensors : {&slot.weight, &slot.bias})
+                for (const Tensor& tensor : *tensors) sum += in_blocks(tensor.layout()->bytes);
+    return sum;
+}
+
+DeviceState::Slot& DeviceState::Ring::next() {
+    Slot& slot = slots[clock];
+    clock = (clock + 1) % depth;
+    return slot;
 }
 
 // What _materialize_linear_weight makes of a weight on the CPU: moved, and dequantised where it is torchao's.
-Tensor MemoryManager::materialized(const Linear& linear) {
+Tensor MemoryManager::materialized(const Linear& linear) const {
     Run& run = linear.weights->run();
     if (linear.quantized == nullptr) return brought(run, *linear.weight);
     const QuantizedLayer& layer = *linear.quantized;
+    if (!layer.quantizer->dequantized_when_brought) return run.empty(layer.weight, layer.dtype(), Op::to_device);
     Tensors moved;
     for (const Parameter* parameter : layer.stored) moved.push_back(brought(run, *parameter));
     return layer.quantizer->dequantize(layer);
@@ -55,8 +70,7 @@ void MemoryManager::linear_backward(Run& run, Node& node, Tensors& grads, Tensor
     const Tensor x = run.unpack(node.saved[0]);
     const auto& linear = *reinterpret_cast<const Linear*>(static_cast<std::intptr_t>(node.numbers[0]));
     MemoryManager& manager = *linear.manager;
-    Slot& slot = manager.backward_[manager.backward_clock_];
-    manager.backward_clock_ = (manager.backward_clock_ + 1) % depth;
+    DeviceState::Slot& slot = manager.state_.backward.next();
     slot.weight = {manager.materialized(linear)};
     if (node.needs(0)) out[0] = shadow::matmul(grads[0], slot.weight[0]);
 }
@@ -64,12 +78,11 @@ void MemoryManager::linear_backward(Run& run, Node& node, Tensors& grads, Tensor
 Tensor MemoryManager::linear(const Linear& linear, Tensor x_in) {
     const Tensor x = std::move(x_in);
     Run& run = x.run();
-    Slot& slot = forward_[forward_clock_];
-    forward_clock_ = (forward_clock_ + 1) % depth;
+    DeviceState::Slot& slot = state_.forward.next();
     const auto bring_bias = [&] {
         slot.bias = linear.bias == nullptr ? Tensors{} : Tensors{brought(run, *linear.bias)};
     };
-    if (linear.quantized != nullptr && !linear.quantized->quantizer->dequantized_when_brought) {
+    if (linear.quantized != nullptr && !linear.quantized->quantizer->dequantized_when_brought && !before_quantize) {
         // OstrisLinearLayerMemoryManager: what is stored comes, and the format's own forward runs.
         const QuantizedLayer& layer = *linear.quantized;
         Tensors moved;
@@ -84,6 +97,7 @@ Tensor MemoryManager::linear(const Linear& linear, Tensor x_in) {
             moved.push_back(bias[0]);
         }
         const Swapped swapped(parameters, moved);
+        if (linear.multiplies_weight) return linear.with(x, linear.full_weight(), layer.bias_value());
         return layer.quantizer->forward(layer, x);
     }
     // _BouncingLinearFn.forward
@@ -107,8 +121,7 @@ Tensor MemoryManager::linear(const Linear& linear, Tensor x_in) {
 Tensor MemoryManager::convolution(const Conv& conv, Tensor x_in) {
     const Tensor x = std::move(x_in);
     Run& run = x.run();
-    Slot& slot = forward_[forward_clock_];
-    forward_clock_ = (forward_clock_ + 1) % depth;
+    DeviceState::Slot& slot = state_.forward.next();
     std::vector<Parameter*> parameters;
     if (conv.quantized != nullptr) parameters = conv.quantized->stored;
     if (conv.weight != nullptr) parameters.push_back(conv.weight);

@@ -1,40 +1,62 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
-#include <string_view>
 #include <vector>
 
 #include "nn/module.hpp"
 
 namespace vram::nn {
 
-/// ai-toolkit's layer offloading: the weights of the layers that it takes live in host memory, and each call brings its
-/// own into a ring of slots on the GPU, one ring for forward and one for backward. A slot keeps what was brought until
-/// its turn comes again, so up to twice `depth` layers stay there from the first step on. A managed linear keeps its
-/// input for backward. One manager a device: the rings are shared by the models of a process. It must outlive the
-/// calls' graphs. Source: toolkit/memory_management/manager_modules.py, _get_device_state, _BouncingLinearFn,
-/// _BouncingConv2dFn, OstrisLinearLayerMemoryManager; manager.py, MemoryManager.attach (27a03a91).
-class MemoryManager {
-  public:
+/// What ai-toolkit's layer offloading keeps on a GPU for the process: a ring of slots for forward and one for backward.
+/// A slot keeps what was brought until its turn comes again, so that up to twice `depth` layers stay there from the
+/// first step on, whichever models they are of. Source: toolkit/memory_management/manager_modules.py,
+/// _get_device_state (27a03a91).
+struct DeviceState {
     /// AI_TOOLKIT_OFFLOAD_DEPTH, 4 where it is not set.
     static constexpr std::size_t depth = 4;
-
-    explicit MemoryManager(std::function<bool(std::string_view)> takes) : takes_(std::move(takes)) {}
-    [[nodiscard]] bool takes(std::string_view name) const { return takes_(name); }
-
-    [[nodiscard]] Tensor linear(const Linear& linear, Tensor x);
-    [[nodiscard]] Tensor convolution(const Conv& conv, Tensor x);
-    void clear();  ///< MemoryManager.detach: the device's state goes
-
-  private:
-    [[nodiscard]] static Tensor materialized(const Linear& linear);
-    static void linear_backward(Run& run, shadow::Node& node, Tensors& grads, Tensors& out);
     struct Slot {
         Tensors weight, bias;
     };
-    std::function<bool(std::string_view)> takes_;
-    Slot forward_[depth], backward_[depth];
-    std::size_t forward_clock_ = 0, backward_clock_ = 0;
+    struct Ring {
+        Slot slots[depth];
+        std::size_t clock = 0;
+        [[nodiscard]] Slot& next();
+    };
+    Ring forward, backward;
+    [[nodiscard]] Bytes bytes() const;  ///< of what the slots keep, each storage rounded to 512
+    void clear() { *this = {}; }
+};
+
+/// ai-toolkit's layer offloading of one model: the weights of the layers that it takes live in host memory, and each
+/// call brings its own into a slot of the device's rings. A managed linear keeps its input for backward. It must
+/// outlive the calls' graphs. Source: toolkit/memory_management/manager_modules.py, _BouncingLinearFn,
+/// _BouncingConv2dFn, OstrisLinearLayerMemoryManager; manager.py, MemoryManager.attach (27a03a91).
+class MemoryManager {
+  public:
+    /// What becomes of a layer.
+    enum class Taken : std::uint8_t {
+        no,
+        yes,
+        moved,  // yes, and module.to(device) moves it, because it stands in a module that is moved as a whole
+    };
+    MemoryManager(DeviceState& state, std::function<Taken(const LayerFacts&)> takes)
+        : state_(state), takes_(std::move(takes)) {}
+    [[nodiscard]] Taken takes(const LayerFacts& layer) const { return takes_(layer); }
+
+    [[nodiscard]] Tensor linear(const Linear& linear, Tensor x);
+    [[nodiscard]] Tensor convolution(const Conv& conv, Tensor x);
+
+    /// The model was quantised with the layers managed already: those of ai-toolkit's own formats are taken for plain
+    /// ones, dequantised on the host, and come in full.
+    bool before_quantize = false;
+
+  private:
+    [[nodiscard]] Tensor materialized(const Linear& linear) const;
+    static void linear_backward(Run& run, shadow::Node& node, Tensors& grads, Tensors& out);
+
+    DeviceState& state_;
+    std::function<Taken(const LayerFacts&)> takes_;
 };
 
 }  // namespace vram::nn

@@ -196,20 +196,24 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
     if (linear.quantized == nullptr) linear.weight = &make(name, "weight", {out, in});
     if (bias) linear.bias = &make(name, "bias", {out});
     if (linear.quantized != nullptr) finish_quantized(linear.bias);
-    manage(linear, full);
+    manage(linear, {full, LayerFacts::Kind::linear, {out, in}});
     recover(linear, full);
     adapt(linear, name, LayerFacts::Kind::linear, {out, in});
     return linear;
 }
 
-void Builder::manage(Layer& layer, const std::string& full) const {
+void Builder::manage(Layer& layer, const LayerFacts& facts) const {
+    using Taken = MemoryManager::Taken;
     MemoryManager* manager = weights_.rules().manager;
-    if (manager == nullptr || !manager->takes(full)) return;
+    if (manager == nullptr) return;
+    const Taken taken = manager->takes(facts);
+    if (taken == Taken::no) return;
     layer.manager = manager;
+    if (taken == Taken::moved) return;
     for (Parameter* parameter : {layer.weight, layer.bias})
-        if (parameter != nullptr) parameter->stays_on_host = true;
+        if (parameter != nullptr) weights_.managed.push_back(parameter);
     if (layer.quantized == nullptr) return;
-    for (Parameter* parameter : layer.quantized->stored) parameter->stays_on_host = true;
+    weights_.managed.insert(weights_.managed.end(), layer.quantized->stored.begin(), layer.quantized->stored.end());
 }
 
 void Builder::recover(Linear& linear, const std::string& full) const {
@@ -300,7 +304,7 @@ Conv Builder::conv(std::string_view name, std::int64_t in, std::int64_t out, con
     if (conv.quantized == nullptr) conv.weight = &make(name, "weight", sizes);
     if (bias) conv.bias = &make(name, "bias", {out});
     if (conv.quantized != nullptr) finish_quantized(conv.bias);
-    if (sizes.rank() == 4) manage(conv, full);
+    if (sizes.rank() == 4) manage(conv, {full, LayerFacts::Kind::conv2d, sizes});
     conv.how = {stride, padding, ones, 1};
     adapt(conv, name, kernel.rank() == 2 ? LayerFacts::Kind::conv2d : LayerFacts::Kind::other, sizes);
     return conv;

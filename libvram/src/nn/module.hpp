@@ -176,8 +176,8 @@ class Builder {
     /// The layer as a quantiser stores it, or null where it stays as it is.
     [[nodiscard]] const QuantizedLayer* quantized(const std::string& full, const Dims& weight) const;
     void finish_quantized(Parameter* bias) const;  ///< of the layer that was made last
-    /// Leaves the layer, which was made last, on the CPU if the memory manager takes it.
-    void manage(Layer& layer, const std::string& full) const;
+    /// The memory manager brings the layer for each call, if it takes it.
+    void manage(Layer& layer, const LayerFacts& facts) const;
     /// Puts an accuracy recovery adapter around the layer itself.
     void recover(Linear& linear, const std::string& full) const;
     void name_last(std::string_view full) const;

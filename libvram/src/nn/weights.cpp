@@ -89,6 +89,13 @@ void Weights::put(Parameter& base, const shadow::Tensor& value) {
 }
 void Weights::to_cpu(Parameter& base) { take_away(run_, base); }
 
+void Weights::leave_managed_on_host() {
+    for (Parameter* parameter : managed) {
+        take_away(run_, *parameter);
+        parameter->stays_on_host = true;
+    }
+}
+
 void Weights::base_to_cpu() { take_away(run_, base_); }
 void Weights::to_cpu() {
     take_away(run_, base_);

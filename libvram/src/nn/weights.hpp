@@ -65,6 +65,8 @@ struct QuantizedLayer {
     [[nodiscard]] shadow::Run& run() const noexcept;
     [[nodiscard]] std::int64_t out() const { return weight[0]; }
     [[nodiscard]] std::int64_t in() const;  ///< elements of a row
+    /// Whether a memory manager brings it for each call, so that module.to(device) leaves it.
+    [[nodiscard]] bool stays_on_host() const { return !stored.empty() && stored.front()->stays_on_host; }
     [[nodiscard]] const shadow::Tensor& operator[](std::size_t i) const { return stored[i]->value; }
     [[nodiscard]] shadow::Tensor bias_value() const { return bias == nullptr ? shadow::Tensor() : bias->value; }
     Weights* weights = nullptr;
@@ -158,8 +160,11 @@ class Weights {
     std::int64_t multipliers = 0;  // items that the network's multiplier has; 0: as many as a batch
     std::deque<Adapter> adapters;  // in the order of building
     std::int64_t adapted_modules = 0;
-    std::int64_t replaced_parameters = 0;  // elements that a quantiser stores as something else
-    std::deque<QuantizedLayer> quantized;  // in the order of building
+    std::int64_t replaced_parameters = 0;     // elements that a quantiser stores as something else
+    std::deque<QuantizedLayer> quantized;     // in the order of building
+    std::vector<shadow::Parameter*> managed;  // what the memory manager will bring, in the order of building
+    /// MemoryManager.attach: what is managed goes to the CPU, and stays there.
+    void leave_managed_on_host();
     /// Of each of all_base(), its qualified name, or of what a quantiser stores its layer's; empty where nothing asks.
     std::vector<std::string> names;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shadow/ops.hpp"
+#include "shadow/split.hpp"
 
 namespace vram::shadow {
 namespace {
@@ -318,6 +319,11 @@ Tensor select(Tensor x_in, int dim, std::int64_t) {
 Tensors split(Tensor x_in, const Dims& parts, int dim) {
     Tensor x = std::move(x_in);
     return pieces(x, parts, wrap(dim, x.rank()));
+}
+
+Tensors split_with_sizes(Tensor x_in, std::span<const std::int64_t> sizes, int dim) {
+    Tensor x = std::move(x_in);
+    return pieces(x, sizes, wrap(dim, x.rank()));
 }
 
 Tensors split(Tensor x_in, std::int64_t size, int dim) {

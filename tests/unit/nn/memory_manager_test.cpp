@@ -11,11 +11,14 @@ using shadow::Op;
 
 namespace {
 constexpr Bytes weight = 64 * 64 * 2, input = 32 * 64 * 2;
+using Taken = MemoryManager::Taken;
+Taken all(const LayerFacts&) { return Taken::yes; }
 
 struct Stack {
     explicit Stack(Rules rules, std::int64_t count) : weights(run, "model", std::move(rules)) {
         for (std::int64_t i = 0; i < count; ++i)
             layers.push_back(Builder(weights).linear(std::to_string(i), 64, 64, false));
+        weights.leave_managed_on_host();
         weights.base_to_gpu();
     }
     Run run{{.scratch = false}, false};
@@ -25,7 +28,8 @@ struct Stack {
 }  // namespace
 
 TEST_CASE("a managed layer stays on the host, and what it brought stays in a ring of four") {
-    MemoryManager manager([](std::string_view name) { return name != "0"; });
+    DeviceState state;
+    MemoryManager manager(state, [](const LayerFacts& layer) { return layer.name != "0" ? Taken::yes : Taken::no; });
     Rules rules;
     rules.manager = &manager;
     Stack stack(std::move(rules), 7);
@@ -36,12 +40,13 @@ TEST_CASE("a managed layer stays on the host, and what it brought stays in a rin
         const Tensor y = stack.layers[i](x);
         CHECK(stack.run.live() == weight + 2 * input + weight * static_cast<Bytes>(std::min<std::size_t>(i, 4)));
     }
-    manager.clear();
+    state.clear();
     CHECK(stack.run.live() == weight + input);
 }
 
 TEST_CASE("a managed layer keeps its input for backward, and backward brings the weight again") {
-    MemoryManager manager([](std::string_view) { return true; });
+    DeviceState state;
+    MemoryManager manager(state, all);
     Rules rules;
     rules.manager = &manager;
     Stack stack(std::move(rules), 1);
@@ -58,11 +63,12 @@ TEST_CASE("a managed layer keeps its input for backward, and backward brings the
     stack.run.backward(loss);
     loss = Tensor();
     CHECK(stack.run.live() == 2 * input + 2 * weight);  // the leaf, its gradient, a slot of each ring
-    manager.clear();
+    state.clear();
 }
 
 TEST_CASE("what is quantised comes as it is stored") {
-    MemoryManager manager([](std::string_view) { return true; });
+    DeviceState state;
+    MemoryManager manager(state, all);
     Rules rules;
     rules.manager = &manager;
     rules.quantizer = quantize::format_named("toolkit_uint4");
@@ -72,7 +78,7 @@ TEST_CASE("what is quantised comes as it is stored") {
     const shadow::NoGrad no_grad(stack.run);
     const Tensor y = stack.layers[0](x);
     CHECK(stack.run.live() == 2 * input + 64 * 64 / 2 + 512 + 512);  // codes, scales, zeros
-    manager.clear();
+    state.clear();
 }
 
 TEST_CASE("an accuracy recovery adapter lies below the trained one, and its matrices get gradients that stay") {

@@ -167,6 +167,9 @@ struct Pipeline {
     bool cache_text = false;     // encoded before training; the text encoders are freed
     bool unload_text = false;    // the text encoders are parked on the CPU while training
     bool low_vram = false;
+    /// Shares of the layers that live in host memory and come for each call (ai-toolkit's layer_offloading); 0: none.
+    double offloaded = 0, offloaded_text_encoder = 0;
+    NameParts quantized{};  // which of the denoiser's layers, as fnmatch takes their names; none: all
     Recovery recovery{};
     /// What an architecture has of its own, as it is spelled: ai-toolkit's model.model_kwargs.
     std::map<std::string, std::string> options{};

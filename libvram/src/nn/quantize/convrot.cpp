@@ -359,6 +359,9 @@ Tensor forward(const QuantizedLayer& layer, Tensor x) {
     if (node) {
         node->numbers[0] = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&layer));
         run.save(*node, grouped ? layer[codes] : kept);
+        // Where a memory manager brings them for the call, these are not the layer's own.
+        if (grouped) run.save(*node, layer[ratios]);
+        run.save(*node, layer[scales]);
     }
     Run::attach(out, node);
     return shadow::reshape(std::move(out), sizes);

@@ -30,10 +30,11 @@ void Loader::load(std::size_t first, std::size_t last, const std::vector<Quantiz
     while (layer != in_full.end() && (*layer)->place < first) ++layer;
     for (std::size_t i = first; i < last; ++i) {
         if (layer != in_full.end() && (*layer)->place == i) {
-            (*layer)->full = weights_.run().empty((*layer)->weight, (*layer)->dtype(), Op::parameter);
+            if (!(*layer)->stays_on_host())
+                (*layer)->full = weights_.run().empty((*layer)->weight, (*layer)->dtype(), Op::parameter);
             ++layer;
         }
-        if (!stored.contains(&all[i])) weights_.to_gpu(all[i]);
+        if (!stored.contains(&all[i]) && !all[i].stays_on_host) weights_.to_gpu(all[i]);
     }
 }
 
@@ -56,7 +57,11 @@ std::vector<QuantizedLayer*> Loader::layers() {
     return out;
 }
 
-void Loader::quantize() { convert(layers()); }
+void Loader::quantize() {
+    std::vector<QuantizedLayer*> here = layers();
+    std::erase_if(here, [](const QuantizedLayer* layer) { return layer->stays_on_host(); });
+    convert(here);
+}
 
 bool Loader::quantize_each() {
     if (!on_gpu_) return false;

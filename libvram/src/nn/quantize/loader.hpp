@@ -12,7 +12,8 @@ namespace vram::nn::quantize {
 class Loader {
   public:
     explicit Loader(Weights& weights) : weights_(weights) {}
-    /// model.to("cuda"): everything, the layers that will be quantised in the model's dtype.
+    /// model.to("cuda"): everything but what a memory manager brings, the layers that will be quantised in the model's
+    /// dtype.
     void load();
     /// quantize(model) and freeze(model): layer by layer, in the order of building. The model stands on the GPU.
     void quantize();

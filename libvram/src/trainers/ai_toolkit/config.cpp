@@ -67,6 +67,10 @@ const Node* read_process_node(io::Fields& job, Reading& reading) {
     return list->front().is(io::Kind::map) ? &list->front() : nullptr;
 }
 
+/// Process types of extensions whose training step is another one. Source: extensions_built_in/*/__init__.py.
+constexpr std::array<std::string_view, 4> other_processes{"concept_slider", "concept_replacer",
+                                                          "image_reference_slider_trainer", "ultimate_slider_trainer"};
+
 /// Whether the process is the training loop: the keys of others are not in our tables.
 bool read_process_type(const Node& process, const std::string& path, Reading& reading) {
     const Node* type = process.find("type");
@@ -84,9 +88,14 @@ bool read_process_type(const Node& process, const std::string& path, Reading& re
     else if (type->text() == nullptr)
         reading.complain_at(*type, path + ".type", Problem::wrong_type,
                             path + ".type must be a text, not " + type->spelled());
-    else
-        reading.complain_at(*type, path + ".type", Problem::unsupported,
-                            "a process of type " + name + " is not modelled", nearest(name, training_processes));
+    else {
+        const auto& others = other_processes;
+        const bool is_other = std::find(others.begin(), others.end(), name) != others.end();
+        std::string text = "a process of type " + name + " is not modelled";
+        if (is_other) text += ": its training step is its own, not that of sd_trainer";
+        reading.complain_at(*type, path + ".type", Problem::unsupported, std::move(text),
+                            nearest(name, training_processes));
+    }
     return false;
 }
 
@@ -122,6 +131,27 @@ void check_preservation(Section& process, const Config& config) {
             "trainer stops at its first step");
 }
 
+/// train_text_encoder, and what the trainer refuses beside it: SDTrainer.__init__ and hook_before_train_loop.
+void check_text_encoder(Section& process, const Config& config) {
+    const Node* train = process.value("train");
+    const Node* said = train != nullptr ? train->find("train_text_encoder") : nullptr;
+    if (said == nullptr || !truthy(*said) || !process.reading.modelled) return;
+    const std::string key = process.fields.path("train.train_text_encoder");
+    const auto say = [&](Problem problem, const std::string& text) {
+        process.reading.complain_at(*said, key, problem, text);
+    };
+    const bool by_class = config.train.objective.preservation == job::Objective::Preservation::class_prompt;
+    if (by_class) say(Problem::conflict, "the trainer refuses diff_output_preservation beside train_text_encoder");
+    const bool unloads = config.train.unload_text_encoder || config.train.cache_text_embeddings;
+    if (unloads)
+        say(Problem::conflict,
+            "the trainer refuses train_text_encoder where the text encoder is unloaded, by unload_text_encoder or "
+            "cached text embeddings");
+    if (by_class || unloads) return;
+    say(Problem::unsupported,
+        key + " is not modelled: prompts are then encoded with gradients, through adapters in the text encoders");
+}
+
 void read_process(const Node& node, const std::string& path, Reading& reading, Config& config) {
     if (!read_process_type(node, path, reading)) return;
     Section process(reading, io::Fields(reading.document, node, path, reading.complaints), SectionId::process);
@@ -133,6 +163,7 @@ void read_process(const Node& node, const std::string& path, Reading& reading, C
     config.sample = read_sample(process, "sample");
     if (process.value("first_sample") != nullptr) config.first_sample = read_sample(process, "first_sample").samples;
     check_preservation(process, config);
+    check_text_encoder(process, config);
     process.section("save", SectionId::save).finish();
     process.section("logging", SectionId::logging).finish();
     process.finish();

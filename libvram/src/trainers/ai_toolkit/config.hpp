@@ -60,9 +60,12 @@ struct ModelConfig {
     job::Quantization quantize = job::Quantization::none;     // qtype, if `quantize` asks for it
     job::Quantization quantize_te = job::Quantization::none;  // the text encoder's, as the architecture chooses it
     bool quantize_said = false;             // true even where nothing is quantised: the adapter is never merged
+    job::NameParts quantized;               // quantize_kwargs: include, exclude
     std::string accuracy_recovery_adapter;  // a file, or owner/repository/file; empty: none
     bool low_vram = false;
-    job::NameParts names;                        // of a full fine-tune: only_if_contains, ignore_if_contains
+    bool layer_offloading = false;                     // whatever the architecture makes of it
+    double offloaded = 0, offloaded_text_encoder = 0;  // shares of the layers; 0: no memory manager is attached
+    job::NameParts names;                              // of a full fine-tune: only_if_contains, ignore_if_contains
     std::map<std::string, std::string> options;  // of model_kwargs those that the architecture looks at, as spelled
     bool operator==(const ModelConfig&) const = default;
 };

@@ -1,6 +1,7 @@
 #include "trainers/ai_toolkit/pipeline.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -38,15 +39,63 @@ profile::ModelProfile built_by(profile::ModelProfile profile, std::string_view f
     return profile;
 }
 
-/// fnmatch of a pattern whose only signs are stars.
+/// Whether a set of fnmatch, "[a-z]" or "[!ab]", at the front of `pattern` takes the letter; `length` is what the set
+/// spans, 0 where no set is closed and the bracket stands for itself.
+bool is_in_set(char letter, std::string_view pattern, std::size_t& length) {
+    std::size_t first = 1;
+    const bool inverted = pattern.size() > 1 && pattern[1] == '!';
+    if (inverted) first = 2;
+    const std::size_t end = pattern.find(']', first + 1);
+    length = end == std::string_view::npos ? 0 : end + 1;
+    if (length == 0) return letter == '[';
+    bool found = false;
+    for (std::size_t i = first; i < end; ++i) {
+        if (i + 2 < end && pattern[i + 1] == '-') {
+            found = found || (pattern[i] <= letter && letter <= pattern[i + 2]);
+            i += 2;
+        } else {
+            found = found || pattern[i] == letter;
+        }
+    }
+    return found != inverted;
+}
+
+/// Python's fnmatch.
 bool matches(std::string_view name, std::string_view pattern) {
-    const std::size_t star = pattern.find('*');
-    if (star == std::string_view::npos) return name == pattern;
-    if (name.substr(0, star) != pattern.substr(0, star)) return false;
-    const std::string_view rest = pattern.substr(star + 1);
-    for (std::size_t at = star; at <= name.size(); ++at)
-        if (matches(name.substr(at), rest)) return true;
-    return false;
+    constexpr std::size_t none = std::string_view::npos;
+    std::size_t at = 0, star = none, after_star = 0;
+    std::size_t sign = 0;
+    while (at < name.size()) {
+        std::size_t length = 1;
+        bool same = false;
+        if (sign < pattern.size() && pattern[sign] == '*') {
+            star = sign++;
+            after_star = at;
+            continue;
+        }
+        if (sign < pattern.size() && pattern[sign] == '[') {
+            same = is_in_set(name[at], pattern.substr(sign), length);
+            length = std::max<std::size_t>(length, 1);
+        } else if (sign < pattern.size()) {
+            same = pattern[sign] == '?' || pattern[sign] == name[at];
+        }
+        if (same) {
+            sign += length;
+            ++at;
+        } else if (star != none) {  // the star takes one letter more
+            sign = star + 1;
+            at = ++after_star;
+        } else {
+            return false;
+        }
+    }
+    return pattern.find_first_not_of('*', sign) == none;
+}
+
+template <class Patterns>
+bool matches_any(std::string_view name, const Patterns& patterns) {
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](std::string_view pattern) { return matches(name, pattern); });
 }
 
 shadow::LayoutRef layout_of(const Tensor& tensor) { return tensor.defined() ? tensor.layout() : nullptr; }
@@ -255,7 +304,7 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
       job(job_in),
       encode_control_in_text_embeddings(architecture.encode_control_in_text_embeddings),
       use_raw_control_images(architecture.use_raw_control_images),
-      transformer(run, std::string(architecture.denoiser), transformer_rules(architecture, job),
+      transformer(run, std::string(architecture.denoiser), transformer_rules(architecture),
                   built_by(profile_of(job, catalogue, job.model), architecture.own_denoiser),
                   recovery_rules(architecture, job,
                                  architecture.recovery_prefix.empty() ? architecture.modules.prefix
@@ -269,10 +318,12 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
         const auto behind = static_cast<std::int64_t>(parts.text_encoders.size() - i);
         const bool quantized = behind <= architecture.quantized_text_encoders;
         std::string component = "text_encoder" + (i == 0 ? std::string() : "_" + std::to_string(i + 1));
+        nn::Rules rules = plain_rules(parts.text_encoder_dtype,
+                                      quantized ? parts.text_encoder_quantization : job::Quantization::none);
+        rules.manager = managing(parts.offloaded_text_encoder);
+        if (rules.manager != nullptr) rules.manager->before_quantize = architecture.offloading.text_encoder_first;
         text_encoders.push_back(
-            std::make_unique<Part>(run, std::move(component),
-                                   plain_rules(parts.text_encoder_dtype,
-                                               quantized ? parts.text_encoder_quantization : job::Quantization::none),
+            std::make_unique<Part>(run, std::move(component), std::move(rules),
                                    text_encoder_of(architecture, catalogue.model_of(parts.text_encoders[i]))));
     }
 }
@@ -291,7 +342,9 @@ void Pipeline::load_on_host(Loading& loading) {
     if (quantizes || quantizes_text) loading.quantizes();
     if (quantizes) transformer.quantize_model();
     flush();
+    transformer.attach_memory_manager();
     Part& text_encoder = *text_encoders[0];
+    text_encoder.attach_memory_manager();
     if (quantizes_text) {
         text_encoder.load_full();
         flush();
@@ -323,14 +376,32 @@ std::optional<nn::Rules> Pipeline::recovery_rules(const Architecture& architectu
     return rules;
 }
 
-nn::Rules Pipeline::transformer_rules(const Architecture& architecture, const job::Job& job) {
+nn::MemoryManager* Pipeline::managing(double share, std::span<const std::string_view> moved) {
+    using Taken = nn::MemoryManager::Taken;
+    if (share <= 0) return nullptr;
+    // Which layers are left out is drawn at random; of each shape as many are taken as by an even draw.
+    const auto takes = [share, moved, drawn = std::map<std::int64_t, double>()](const nn::LayerFacts& layer) mutable {
+        std::int64_t elements = 1;
+        for (const std::int64_t size : layer.sizes) elements *= size;
+        double& so_far = drawn[elements];
+        so_far += share;
+        if (so_far < 1) return Taken::no;
+        so_far -= 1;
+        return matches_any(layer.name, moved) ? Taken::moved : Taken::yes;
+    };
+    return &memory_managers.emplace_back(device_state, takes);
+}
+
+nn::Rules Pipeline::transformer_rules(const Architecture& architecture) {
     nn::Rules rules;
+    rules.manager = managing(job.pipeline.offloaded, architecture.offloading.moved);
     rules.dtype = job.dtype;  // unet.to(device, dtype): what the class keeps in fp32 is cast like all else
     rules.quantizer = nn::quantize::format_named(job::to_text(job.quantization));
-    if (!architecture.quantization_exclude.empty())
-        rules.quantizes = [excluded = architecture.quantization_exclude](std::string_view name) {
-            return std::none_of(excluded.begin(), excluded.end(),
-                                [&](std::string_view pattern) { return matches(name, pattern); });
+    const job::NameParts& quantized = job.pipeline.quantized;
+    if (!architecture.quantization_exclude.empty() || quantized != job::NameParts{})
+        rules.quantizes = [excluded = architecture.quantization_exclude, quantized](std::string_view name) {
+            if (matches_any(name, excluded) || matches_any(name, quantized.ignore)) return false;
+            return quantized.only.empty() || matches_any(name, quantized.only);
         };
     const auto& training = std::get<job::Training>(job.work);
     if (const auto* lora = std::get_if<job::Lora>(&training.method)) {
@@ -357,6 +428,8 @@ void Pipeline::place(const Placement& where) {
 
 void Pipeline::free_text_encoders() {
     text_encoders.clear();
+    // MemoryManager.free: the device's state goes with the manager of an encoder.
+    if (job.pipeline.offloaded_text_encoder > 0) device_state.clear();
     flush();
 }
 

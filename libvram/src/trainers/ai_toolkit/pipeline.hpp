@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "models/model.hpp"
+#include "nn/memory_manager.hpp"
 #include "nn/quantize/loader.hpp"
 #include "shadow/layout.hpp"
 #include "vram/job/job.hpp"
@@ -103,6 +105,8 @@ class Part {
     void quantize_model();
     /// Where the class does so itself: the same blocks; then all goes to the GPU, and the rest is quantised there.
     void quantize_blocks_first();
+    /// MemoryManager.attach, if the job offloads layers: what is managed goes to the host, and stays there.
+    void attach_memory_manager() { weights.leave_managed_on_host(); }
     /// The network of an accuracy recovery adapter goes to the GPU. `first`: of the parts that share one.
     void attach_recovery(bool first = true);
 
@@ -220,6 +224,8 @@ class Pipeline {
     const job::Job& job;
     /// The class's attributes of these names: prompts are encoded with their control images; those are not cropped.
     const bool encode_control_in_text_embeddings, use_raw_control_images;
+    nn::DeviceState device_state;  // of layers that are offloaded
+    std::deque<nn::MemoryManager> memory_managers;
     Part transformer;
     std::unique_ptr<Part> vae;
     std::vector<std::unique_ptr<Part>> text_encoders;
@@ -238,7 +244,7 @@ class Pipeline {
     [[nodiscard]] static std::optional<nn::Rules> recovery_rules(const Architecture& architecture, const job::Job& job,
                                                                  std::string_view prefix);
     /// What the network and the quantiser do to a denoiser.
-    [[nodiscard]] static nn::Rules transformer_rules(const Architecture& architecture, const job::Job& job);
+    [[nodiscard]] nn::Rules transformer_rules(const Architecture& architecture);
     /// Of a batch of this size, in the model's dtype.
     [[nodiscard]] models::Request request_of(const job::Batch& batch, const PromptEmbeds& embeds) const;
     /// Of `count` items of this size, in the VAE's dtype.
@@ -264,6 +270,10 @@ class Pipeline {
     [[nodiscard]] Tensor scheduler_step(const Tensor& model_output, const Tensor& sample);
     /// Of flow matching's masked losses, where the first frame is given: what is noise counts, and as much as with it.
     [[nodiscard]] static Tensor masked_loss(Tensor loss, const Tensor& mask);
+
+  private:
+    /// The memory manager of a model of which this share of the layers is offloaded; null: none is.
+    [[nodiscard]] nn::MemoryManager* managing(double share, std::span<const std::string_view> moved = {});
 };
 
 /// What a tokenizer or a host hands over.

@@ -219,6 +219,28 @@ class DatasetsReader {
     std::int64_t caching_ = 0, entries_ = 0;
 };
 
+/// Where the trainer stops at control images, or without them.
+void check_controls(Section& process, const Config& config) {
+    const Architecture* architecture = process.reading.architecture;
+    if (architecture == nullptr || !process.reading.modelled) return;
+    const std::vector<DatasetConfig>& all = config.datasets;
+    const auto fails = [](const DatasetConfig& one) {
+        return one.cache_latents && !one.loads_pixels && !one.controls.empty();
+    };
+    if (architecture->controls_need_pixels && std::any_of(all.begin(), all.end(), fails))
+        process.fields.complain("datasets", Problem::conflict,
+                                "the trainer stops: " + std::string(architecture->title) +
+                                    " fits a control image to the pixels, which cached latents come without; "
+                                    "load_image_when_caching_latents brings them");
+    if (const Node* train = process.value("train");
+        architecture->prompts_need_controls && !config.train.validation.empty() && train != nullptr)
+        process.reading.complain_at(*train->find("validation_config"), process.fields.path("train.validation_config"),
+                                    Problem::conflict,
+                                    "the trainer stops: it encodes the prompts of validation_config without a control "
+                                    "image, which " +
+                                        std::string(architecture->title) + " needs");
+}
+
 }  // namespace
 
 void read_datasets(Section& process, Config& config) {
@@ -259,6 +281,7 @@ void read_datasets(Section& process, Config& config) {
                                     "the trainer fails with cached latents: " + std::string(architecture->title) +
                                         " encodes the first frame in each step");
     }
+    check_controls(process, config);
     drop_repeated(config.datasets);
     if (config.train.cache_text_embeddings) return;
     if (reader.caching() == static_cast<std::int64_t>(list->size()))

@@ -63,14 +63,65 @@ struct Qtypes {
     }
 };
 
+/// `auto_memory` is its older name. What it does of itself is read before the qtypes, which change with it.
+void read_offloading(Section& model, const Architecture* architecture, ModelConfig& out) {
+    const bool auto_memory = model.flag("auto_memory", false);
+    out.layer_offloading = model.flag("layer_offloading", auto_memory);
+    const auto share = [&](std::string_view key) {
+        return std::clamp(model.fields.number(key, {.min = 0, .max = 1e6}, 1), 0.0, 1.0);
+    };
+    const double offloaded = share("layer_offloading_transformer_percent"),
+                 text_encoder = share("layer_offloading_text_encoder_percent");
+    if (!out.layer_offloading || architecture == nullptr) return;
+    const std::string key = model.value("layer_offloading") != nullptr ? "layer_offloading" : "auto_memory";
+    if (!architecture->offloading.attaches) {
+        model.fields.complain(key, Problem::unsupported,
+                              "the trainer offloads no layer of " + std::string(architecture->title) +
+                                  "; it only takes float8 for qfloat8, and keeps the adapter apart while it samples",
+                              {}, Severity::warning);
+        return;
+    }
+    out.offloaded = offloaded;
+    out.offloaded_text_encoder = text_encoder;
+    const bool draws = (offloaded > 0 && offloaded < 1) || (text_encoder > 0 && text_encoder < 1);
+    if (draws)
+        model.fields.complain(key, Problem::unsupported,
+                              "the trainer draws the layers that it offloads; of each size as many are played as an "
+                              "even draw gives",
+                              {}, Severity::note);
+}
+
+void check_offloading(Section& model, const Architecture* architecture, const ModelConfig& out) {
+    if (architecture == nullptr || !out.layer_offloading || !architecture->offloading.attaches) return;
+    const std::string key = model.value("layer_offloading") != nullptr ? "layer_offloading" : "auto_memory";
+    if (out.offloaded > 0 && architecture->offloading.leaves_parameters && (out.low_vram || out.quantize_said)) {
+        if (model.reading.modelled)
+            model.fields.complain(key, Problem::conflict,
+                                  "the trainer stops: tables of " + std::string(architecture->title) +
+                                      " stay on the host where layer_offloading finds them there, after " +
+                                      (out.quantize_said ? "quantize" : "low_vram"));
+        return;
+    }
+    if (!out.accuracy_recovery_adapter.empty())
+        model.refuse(key, "an accuracy recovery adapter whose layers are offloaded, too, is not");
+    for (const job::Quantization format : {out.quantize, out.quantize_te})
+        if (job::to_text(format).starts_with("quanto_"))
+            model.refuse(key,
+                         "layers that quanto quantised are not offloaded here; the trainer takes float8 for "
+                         "qfloat8 beside it");
+}
+
 /// Behind "|" stands an accuracy recovery adapter, for `recovery` to keep.
-job::Quantization read_qtype(Section& model, std::string_view key, std::string* recovery = nullptr) {
+job::Quantization read_qtype(Section& model, std::string_view key, bool layer_offloading,
+                             std::string* recovery = nullptr) {
     const Qtypes qtypes;
     const Node* node = model.value(key);
     std::string type = node != nullptr ? model.fields.text(key, "qfloat8") : "qfloat8";
     if (const std::size_t bar = type.find('|'); bar != std::string::npos && recovery != nullptr) {
         *recovery = type.substr(bar + 1);
         type.resize(bar);
+    } else if (layer_offloading && type == "qfloat8") {
+        type = "float8";
     }
     if (model.is_null(key)) {
         model.refuse(key, "quantize needs one");
@@ -88,6 +139,59 @@ job::Quantization read_qtype(Section& model, std::string_view key, std::string* 
     else
         model.fields.complain(key, Problem::bad_value, "the trainer has no qtype " + type, nearest(type, qtypes.names));
     return job::Quantization::none;
+}
+
+/// A list of texts, or one text standing for a list.
+std::vector<std::string> patterns(const Node& node) {
+    std::vector<std::string> out;
+    if (node.text() != nullptr) out.push_back(*node.text());
+    if (node.list() != nullptr)
+        for (const Node& item : *node.list())
+            if (item.text() != nullptr) out.push_back(*item.text());
+    return out;
+}
+
+/// `quantize_kwargs`: arguments of quantize (toolkit/util/quantize.py), where the architecture hands them on.
+void read_quantize_kwargs(Section& model, const Architecture* architecture, ModelConfig& out) {
+    const Node* node = model.value("quantize_kwargs");
+    if (node == nullptr || architecture == nullptr || !out.quantize_said || !truthy(*node)) return;
+    if (!architecture->takes_quantize_kwargs) {
+        model.fields.complain("quantize_kwargs", Problem::unsupported,
+                              "the trainer passes over the quantize_kwargs of " + std::string(architecture->title), {},
+                              Severity::note);
+        return;
+    }
+    constexpr std::array<std::string_view, 5> arguments{"include", "exclude", "activations", "optimizer",
+                                                        "quantize_device"};
+    if (node->map() == nullptr) {
+        model.fields.complain("quantize_kwargs", Problem::wrong_type,
+                              model.fields.path("quantize_kwargs") + " must be a map, not " + node->spelled());
+        return;
+    }
+    for (const auto& entry : *node->map()) {
+        const std::string key = model.fields.path("quantize_kwargs") + "." + entry.key;
+        if (entry.key == "include")
+            out.quantized.only = patterns(entry.value);
+        else if (entry.key == "exclude")
+            out.quantized.ignore = patterns(entry.value);
+        else if (std::find(arguments.begin(), arguments.end(), entry.key) == arguments.end())
+            model.reading.complain_at(entry.value, key, Problem::conflict,
+                                      "the trainer stops: quantize takes no further " + entry.key,
+                                      nearest(entry.key, arguments));
+        else if (truthy(entry.value) && model.reading.modelled)
+            model.reading.complain_at(entry.value, key, Problem::unsupported,
+                                      key + " is not modelled: of quantize_kwargs include and exclude are");
+    }
+}
+
+/// `split_model_over_gpus`, which asks for is_flux before that follows from `arch`.
+void read_split(Section& model) {
+    if (!model.flag("split_model_over_gpus", false) || !model.reading.modelled) return;
+    if (const Node* flag = model.value("is_flux"); flag == nullptr || !truthy(*flag))
+        model.fields.complain("split_model_over_gpus", Problem::conflict,
+                              "the trainer refuses split_model_over_gpus without is_flux: true");
+    else
+        model.refuse("split_model_over_gpus", "the model is spread over all cards there are, and only one is counted");
 }
 
 void check_recovery(Section& model, const Architecture* architecture, ModelConfig& out) {
@@ -115,13 +219,14 @@ void read_quantize(Section& model, const Architecture* architecture, ModelConfig
     if (quantize || (quantize_te && by_qtype)) {
         if (const Node* file = model.value("accuracy_recovery_adapter"); file != nullptr && truthy(*file))
             out.accuracy_recovery_adapter = model.fields.text("accuracy_recovery_adapter", "");
-        const job::Quantization qtype = read_qtype(model, "qtype", &out.accuracy_recovery_adapter);
+        const job::Quantization qtype =
+            read_qtype(model, "qtype", out.layer_offloading, &out.accuracy_recovery_adapter);
         if (quantize) out.quantize = qtype;
         if (quantize_te && by_qtype) out.quantize_te = qtype;
         if (!quantize) out.accuracy_recovery_adapter.clear();
         check_recovery(model, architecture, out);
     }
-    if (quantize_te && !by_qtype) out.quantize_te = read_qtype(model, "qtype_te");
+    if (quantize_te && !by_qtype) out.quantize_te = read_qtype(model, "qtype_te", out.layer_offloading);
     for (const std::string_view key : {"qtype", "qtype_te", "accuracy_recovery_adapter"})
         static_cast<void>(model.value(key));
 }
@@ -199,8 +304,10 @@ void read_model(Section& process, Config& config) {
     const bool is_no_map = model.fields.is_absent() && process.value("model") != nullptr;
     if (!is_no_map) out.name_or_path = path_of(model, "name_or_path", model.fields.text("name_or_path", io::required));
     for (const auto& [flag, name] : arch_flags) static_cast<void>(model.flag(flag, false));
+    read_offloading(model, model.reading.architecture, out);
     read_quantize(model, model.reading.architecture, out);
     out.low_vram = model.flag("low_vram", false);
+    check_offloading(model, model.reading.architecture, out);
     out.names = {model.parts("only_if_contains"), model.parts("ignore_if_contains")};
     const Architecture* architecture = model.reading.architecture;
     const bool quantizes = architecture == nullptr || architecture->quantizes;
@@ -212,6 +319,8 @@ void read_model(Section& process, Config& config) {
     // bitsandbytes', of encoders that `quantize` leaves alone.
     if (const std::int64_t bits = model.fields.integer("text_encoder_bits", {.min = 1}, 16); !quantizes && bits < 16)
         model.refuse("text_encoder_bits", "a text encoder in 8 or 4 bits is not");
+    read_quantize_kwargs(model, architecture, out);
+    read_split(model);
     read_attn_masking(model);
     read_options(model, out);
     for (const std::string_view key : {"vae_dtype", "te_dtype"})

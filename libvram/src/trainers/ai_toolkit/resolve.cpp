@@ -152,6 +152,10 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     if (const job::Recovery& recovery = job.pipeline.recovery; !recovery.file.empty())
         keys["model.accuracy_recovery_adapter"] = recovery.file + ", rank " + text(recovery.rank);
     keys["model.low_vram"] = text(job.pipeline.low_vram);
+    if (job.pipeline.offloaded > 0 || job.pipeline.offloaded_text_encoder > 0) {
+        keys["model.layer_offloading_transformer_percent"] = text(job.pipeline.offloaded);
+        keys["model.layer_offloading_text_encoder_percent"] = text(job.pipeline.offloaded_text_encoder);
+    }
     tell_surroundings(job, keys);
     return keys;
 }
@@ -215,6 +219,9 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     out.cache_text = config.train.cache_text_embeddings;
     out.unload_text = config.train.unload_text_encoder && !config.train.cache_text_embeddings;
     out.low_vram = config.model.low_vram;
+    out.quantized = config.model.quantized;
+    out.offloaded = config.model.offloaded;
+    out.offloaded_text_encoder = config.model.offloaded_text_encoder;
     out.options = config.model.options;
     const std::vector<SampleItem>& samples = config.sample.samples;
     if (std::any_of(samples.begin(), samples.end(), [](const SampleItem& item) { return item.do_cfg_norm; }))
@@ -297,8 +304,8 @@ job::Sampling sampling_of(const Config& config, const Architecture& architecture
         out.rendered.push_back(all.rend() - std::find(all.rbegin(), all.rend(), image));
     note_unplayed(images.size() - out.images.size(), " smaller sizes of samples are not played",
                   said_at(document, "sample"), notes);
-    // network.can_merge_in: not over quantised weights.
-    out.merges_adapter = !config.fine_tune && !config.model.quantize_said &&
+    // network.can_merge_in: not over quantised weights, nor where layers are offloaded.
+    out.merges_adapter = !config.fine_tune && !config.model.quantize_said && !config.model.layer_offloading &&
                          config.model.quantize == Quantization::none && one_multiplier && !items.empty() &&
                          config.network.kind != job::AdapterKind::dora;
     return out;
@@ -461,6 +468,17 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.pipeline = pipeline_of(config, architecture);
     job.pipeline.recovery = recovery_of(config, document, complaints, notes);
     check_dora(config, job.quantization, document, complaints);
+    if (config.fine_tune && config.model.offloaded > 0) {
+        auto [place, key] = said_at(document, "model.layer_offloading");
+        complaints.push_back({Severity::error,
+                              Problem::unsupported,
+                              std::move(place),
+                              std::move(key),
+                              {},
+                              {},
+                              "layer_offloading is not modelled where the layers themselves are trained: their "
+                              "gradients and the optimizer's state are then on the host, too"});
+    }
     job.sampling = sampling_of(config, architecture, document, overrides.text_tokens, notes);
     if (architecture.samples_need_reference &&
         std::any_of(job.sampling.images.begin(), job.sampling.images.end(),

@@ -140,6 +140,7 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     // What the step leaves goes back before the aside ends.
     const GivenBack timesteps(scheduler_timesteps_);
     const GivenBack preservation(resident_.diff_output_preservation_embeds);
+    const GivenBack device_state(pipeline_.device_state);
     std::deque<GivenBack<Tensor>> left;
     for (Tensor* one : pipeline_.left_by_steps()) left.emplace_back(*one);
     const bool before = pipeline_.active().model->gradient_checkpointing;
@@ -149,14 +150,16 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     Tensor batch_latents;
     prepare(batch, batch_latents, frame);
     const Tensor latents = condition(batch, frame);
-    const Bytes start = run_.live();
+    const Bytes start = live();
     const Tensor noise_pred =
         predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds, frame.unconditional_embeds, batch);
-    const Bytes kept = run_.live() - start;
+    const Bytes kept = live() - start;
     checkpoint(pipeline_, before);
     run_.drop_recordings();
     return kept;
 }
+
+Bytes Training::live() const { return run_.live() - pipeline_.device_state.bytes(); }
 
 void Training::cleanup() {
     batch_latents_.clear();
@@ -168,7 +171,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     using Preservation = job::Objective::Preservation;
     const job::Objective& objective = training_.objective;
     Frame frame;
-    const Bytes start = run_.live();
+    const Bytes start = live();
     {
         const StageScope stage(run_, "prepare");
         prepare(batch, batch_latents, frame);
@@ -182,11 +185,11 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     Tensor noise_pred, preservation_pred;
     {
         const Tensor latents = condition(batch, frame);
-        if (before == 0) before = run_.live();
+        if (before == 0) before = live();
         const StageScope stage(run_, "forward");
         noise_pred = predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds,
                                    frame.unconditional_embeds, batch);
-        kept_ = run_.live() - before;
+        kept_ = live() - before;
     }
     if (first_) facts_.inputs = before - start + resident_.bytes();
     first_ = false;
@@ -207,7 +210,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
             const StageScope stage(run_, "forward");
             preservation_pred = predict_noise(latents, frame.prepared.timesteps, frame.preservation_embeds,
                                               frame.unconditional_embeds, batch);
-            kept_ = run_.live() - before;
+            kept_ = live() - before;
         }
         const StageScope stage(run_, "preservation_loss");
         {
@@ -384,7 +387,7 @@ Tensor Training::get_prior_prediction(const job::Batch& batch, const Frame& fram
         latents = cast(frame);
         handed = clone(embeds_to_use);
     }
-    before = run_.live();
+    before = live();
     const StageScope stage(run_, "forward");
     Tensor prior_pred = predict_noise(latents, frame.prepared.timesteps, handed, unconditional, batch);
     for (Part* part : pipeline_.trained()) part->weights.set_adapters(true, true);

@@ -73,6 +73,7 @@ class Training {
         PromptEmbeds embeds_to_use, conditional_embeds, unconditional_embeds, prior_embeds_to_use, preservation_embeds;
         Tensor prior_pred;
     };
+    [[nodiscard]] Bytes live() const;  ///< without the slots of offloaded layers, which a call changes as it goes
     Tensor train_single_accumulation(const job::Batch& batch, Tensor& batch_latents);
     void prepare(const job::Batch& batch, Tensor& batch_latents, Frame& frame);
     Prepared process_general_training_batch(const job::Batch& batch, Tensor& batch_latents);

@@ -36,6 +36,18 @@ struct ModuleTree {
     std::string_view tuned_prefix = "transformer";  // of parameters' names in a full fine-tune
 };
 
+/// Which models load_model gives a memory manager (toolkit/memory_management/manager.py, MemoryManager.attach).
+struct Offloading {
+    bool attaches = false;            // to the denoiser, and to the text encoder
+    bool text_encoder_first = false;  // to this before it is quantised, not behind it
+    /// Linears of the denoiser that stand in a module which module.to(device) moves as a whole, for its class is called
+    /// a norm: as fnmatch takes them.
+    std::span<const std::string_view> moved{};
+    /// It holds parameters of its own, which nothing moves any more: where the manager finds them on the host, after
+    /// low_vram or quantize, the trainer stops.
+    bool leaves_parameters = false;
+};
+
 /// What the trainer calls an architecture: a file in this folder and a line in architectures.def. What a config may say
 /// of it stands here; how it loads, encodes, predicts and samples is its Pipeline.
 struct Architecture {
@@ -58,6 +70,8 @@ struct Architecture {
     bool needs_pixels = false;            // its steps look at the pixels, with the VAE where these are
     bool samples_need_reference = false;  // a sample without a control image is an error
     std::int64_t fewest_references = 0;   // without them the trainer stops
+    bool controls_need_pixels = false;    // a control image is fitted to the pixels, which cached latents come without
+    bool prompts_need_controls = false;   // a prompt without a control image is an error
     /// The class's attributes of these names: prompts are encoded with their control images; those come as large as
     /// they lie on the disk, else cropped to their item's bucket.
     bool encode_control_in_text_embeddings = false, use_raw_control_images = false;
@@ -70,6 +84,7 @@ struct Architecture {
     std::string_view own_denoiser{}, own_vae{};
     /// Of names in an accuracy recovery adapter, where they hold more than `modules.prefix`.
     std::string_view recovery_prefix{};
+    bool takes_quantize_kwargs = false;        // its denoiser is quantised by quantize(**quantize_kwargs)
     bool quantizes_blocks = false;             // by quantize_model, which alone looks at an accuracy recovery adapter
     std::int64_t quantized_text_encoders = 1;  // of its last ones, those that are quantised where any is
     bool text_encoder_by_qtype = false;  // its text encoder is quantised as `qtype` says, and `qtype_te` is not asked
@@ -89,6 +104,7 @@ struct Architecture {
     std::string_view fails_with{};  // why the trainer itself cannot run it, and the way out; empty: it can
 
     ModuleTree modules{};
+    Offloading offloading{};
 
     /// The frames that a sample of so many is of; null: floored to n · frame_step + 1.
     std::int64_t (*sample_frames)(std::int64_t frames, bool low_vram) = nullptr;

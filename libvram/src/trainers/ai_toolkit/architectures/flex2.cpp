@@ -173,7 +173,9 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = FluxPipeline::pixels_a_token,
     .most_references = std::numeric_limits<std::int64_t>::max(),  // of an item's one is taken at random
+    .controls_need_pixels = true,
     .wants_conditioned_latents = true,
+    .takes_quantize_kwargs = true,
     .text_encoder_by_qtype = true,
     .options = options,
     .modules = {.block_names = block_names},

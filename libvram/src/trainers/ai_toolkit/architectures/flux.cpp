@@ -130,6 +130,7 @@ const Architecture architecture{
     .text_tokens = 512,
     .bucket_step = 32,
     .divisible_by = FluxPipeline::pixels_a_token,
+    .takes_quantize_kwargs = true,
     .text_encoder_by_qtype = true,
     .modules = {.block_names = block_names},
     .plays = plays,

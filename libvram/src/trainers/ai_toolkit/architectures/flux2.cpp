@@ -59,8 +59,10 @@ class Flux2 : public Pipeline {
             flush();
         }
         flush();
+        transformer.attach_memory_manager();
         if (low_vram) transformer.to_cpu();
         load_te();
+        text_encoders[0]->attach_memory_manager();
         flush();
         text_encoders[0]->move(!low_vram);
         transformer.move(!low_vram);
@@ -452,6 +454,7 @@ constexpr Architecture make_architecture(std::span<const std::string_view> names
     out.quantizes_blocks = true;
     out.options = options;
     out.modules.block_names = block_names;
+    out.offloading.attaches = true;
     return out;
 }
 

@@ -148,6 +148,7 @@ const Architecture architecture{
     .divisible_by = FluxPipeline::pixels_a_token,
     .most_references = 1,
     .samples_need_reference = true,
+    .takes_quantize_kwargs = true,
     .text_encoder_by_qtype = true,
     .modules = {.block_names = block_names},
     .plays = plays,

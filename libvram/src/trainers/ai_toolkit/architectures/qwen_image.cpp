@@ -573,6 +573,9 @@ std::unique_ptr<Pipeline> make(const job::Job& job, const profile::Catalogue& ca
     return std::make_unique<Class>(architecture, job, catalogue, run);
 }
 
+/// AdaLayerNormContinuous
+constexpr std::string_view moved[] = {"norm_out.linear"};
+constexpr Offloading offloading{.attaches = true, .text_encoder_first = true, .moved = moved};
 /// get_transformer_block_names
 constexpr std::string_view block_names[] = {"transformer_blocks"};
 constexpr std::string_view text_encoders[] = {"qwen25_vl_7b"};
@@ -601,6 +604,7 @@ const Architecture architecture{
     .sample_step = bucket_step,
     .quantizes_blocks = true,
     .modules = {.block_names = block_names},
+    .offloading = offloading,
     .plays = plays,
     .taken_for = taken_for,
     .make = make<QwenImage, architecture>,
@@ -631,6 +635,7 @@ const Architecture architecture{
     .wants_conditioned_latents = true,
     .quantizes_blocks = true,
     .modules = {.block_names = block_names},
+    .offloading = offloading,
     .plays = plays,
     .taken_for = taken_for,
     .make = make<QwenImageEdit, architecture>,
@@ -664,11 +669,13 @@ const Architecture architecture{
     .sample_step = bucket_step,
     .most_references = 16,
     .fewest_references = 1,
+    .prompts_need_controls = true,
     .encode_control_in_text_embeddings = true,
     .use_raw_control_images = true,
     .quantizes_blocks = true,
     .options = options,
     .modules = {.block_names = block_names},
+    .offloading = offloading,
     .reference_size = reference_size,
     .plays = plays,
     .taken_for = taken_for,

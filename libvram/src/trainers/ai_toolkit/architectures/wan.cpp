@@ -39,6 +39,7 @@ void Wan21::quantize(Part& part, Loading& loading) {
 void Wan21::load_wan_transformer(Loading& loading) {
     arrive(transformer);
     quantize(transformer, loading);
+    transformer.attach_memory_manager();
 }
 
 void Wan21::load_model(Loading& loading) {
@@ -56,6 +57,7 @@ void Wan21::load_model(Loading& loading) {
         text_encoder.loaded();
         flush();
     }
+    text_encoder.attach_memory_manager();
     // The VAE stays on the host. With low_vram the transformer comes back now, without it where it was quantised.
     transformer_to(true);
     flush();

@@ -129,7 +129,7 @@ class Wan2214b : public Wan22 {
           trains_high_(option("train_high_noise", true)),
           trains_low_(option("train_low_noise", true)),
           high_noise_(trains_high_),
-          transformer_2_(run, "transformer_2", rules_of(architecture, job, trains_low_),
+          transformer_2_(run, "transformer_2", rules_of(architecture, trains_low_),
                          profile_of(job, catalogue, job.model),
                          recovery_rules(architecture, job, "transformer.transformer_2")) {
         transformer_2_.block_lists = transformer.block_lists;
@@ -193,6 +193,8 @@ class Wan2214b : public Wan22 {
             quantize(*part, loading);
             part->move(!job.pipeline.low_vram);
         }
+        transformer.attach_memory_manager();
+        transformer_2_.attach_memory_manager();
         if (!recovers) return;
         begin_quantizing(loading);
         transformer.attach_recovery();
@@ -216,8 +218,8 @@ class Wan2214b : public Wan22 {
 
   private:
     /// The network wraps what it trains, and nothing else.
-    static nn::Rules rules_of(const Architecture& architecture, const job::Job& job, bool trains) {
-        nn::Rules rules = transformer_rules(architecture, job);
+    nn::Rules rules_of(const Architecture& architecture, bool trains) {
+        nn::Rules rules = transformer_rules(architecture);
         if (trains) return rules;
         rules.adapts = nullptr;
         rules.train_base = false;
@@ -405,6 +407,7 @@ const Architecture architecture{
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::stage_options,
     .modules = {.block_names = wan::block_names},
+    .offloading = {.attaches = true},
     .sample_frames = wan::rounded,
     .refuses = wan::refuses,
     .plays = plays,
@@ -448,6 +451,7 @@ const Architecture architecture{
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::stage_options,
     .modules = {.block_names = wan::block_names},
+    .offloading = {.attaches = true},
     .sample_frames = wan::floored,
     .refuses = wan::refuses,
     .plays = plays,
@@ -485,6 +489,7 @@ const Architecture architecture{
     .quantization_exclude = wan::quantization_exclude,
     .options = wan::tiling_options,
     .modules = {.block_names = wan::block_names},
+    .offloading = {.attaches = true, .leaves_parameters = true},
     .sample_frames = wan::floored,
     .plays = plays,
     .taken_for = taken_for,
