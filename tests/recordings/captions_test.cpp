@@ -73,7 +73,7 @@ void play(const json& row) {
     const auto forward = [&] {
         Tensors args;
         for (const shadow::Parameter& one : x) args.push_back(one.value);
-        args.insert(args.end(), others.begin(), others.end());
+        for (const Tensor& one : others) args.push_back(one);
         return model->forward(args, {});
     };
     {
@@ -98,10 +98,9 @@ void play(const json& row) {
     }
     stages.check("no_grad");
     for (shadow::Parameter& one : x) run.make_leaf(one);
-    Tensors out = forward();
+    const Tensors out = forward();
     stages.check("forward");
     backward_of(run, out);
-    out.clear();
     stages.check("backward");
 }
 

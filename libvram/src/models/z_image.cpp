@@ -321,6 +321,7 @@ class ZImageTransformer2DModel : public Model {
         Tensor out = pad_sequence(feats);
         feats.clear();
         freqs_cis = slice(pad_sequence(freqs), 1, 0, out.size(1));
+        freqs.clear();
         attn_mask = attn_mask_of(out.run(), item_seqlens);
         return out;
     }
@@ -359,6 +360,7 @@ class ZImageTransformer2DModel : public Model {
         unified = pad_sequence(samples);
         samples.clear();
         unified_freqs = pad_sequence(freqs);
+        freqs.clear();
         unified_mask = attn_mask_of(unified.run(), seqlens);
     }
 
