@@ -214,7 +214,8 @@ class VisionTransformer {
         Run& run = args[0].run();
         std::vector<std::int64_t> facts{block.spec};
         facts.insert(facts.end(), lengths.begin(), lengths.end());
-        const std::int32_t spec = spec_id(run, "Qwen2_5_VLVisionBlock of pieces", facts);
+        // Blocks whose calls are not alike are not so in pieces either.
+        const std::int32_t spec = block.spec < 0 ? -1 : spec_id(run, "Qwen2_5_VLVisionBlock of pieces", facts);
         return shadow::call(run, {spec, 0, &block.trainable}, std::move(args),
                             [&block, lengths](const Tensors& inputs) { return block.forward(inputs, lengths); })[0];
     }
