@@ -31,7 +31,7 @@ void play(benchmark::State& state, const char* file, Reader reader) {
     std::size_t events = 0;
     for (auto _ : state) {
         shadow::Run run;
-        benchmark::DoNotOptimize(opened->trainer->play(opened->job, bench::catalogue(), run));
+        benchmark::DoNotOptimize(opened->trainer->play(opened->job, bench::catalogue(), run, run::Asides::played));
         benchmark::DoNotOptimize(reader(run.trace));
         events = run.trace.events.size();
     }

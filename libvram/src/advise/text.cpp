@@ -8,12 +8,6 @@ namespace {
 
 using report::Verdict;
 
-std::string spelled(Verdict verdict) {
-    std::string out(report::to_text(verdict));
-    std::replace(out.begin(), out.end(), '_', ' ');
-    return out;
-}
-
 std::string place_of(const io::Edited& edit) {
     std::string out = edit.place.file + ":" + std::to_string(edit.place.line) + ": ";
     if (edit.is_new) {
@@ -55,7 +49,7 @@ std::string cost_of(const Proposal& proposal) {
 std::string effect_of(const Proposal& proposal, const report::Report& before) {
     std::string out = "saves " + vram::to_text(proposal.saves_there) + " in " + before.peak->phase;
     if (proposal.saves != proposal.saves_there) out += ", " + vram::to_text(proposal.saves) + " at its highest";
-    out += "; then " + spelled(proposal.verdict) + ": " +
+    out += "; then " + report::words(proposal.verdict) + ": " +
            report::range_text(proposal.device_low, proposal.device_high) + ", tightest in " + proposal.phase;
     if (proposal.short_of > 0) out += ", " + vram::to_text(proposal.short_of) + " too little";
     return out;
@@ -87,7 +81,7 @@ std::vector<Proposal> best_of_each(const std::vector<Proposal>& proposals) {
 
 std::string to_text(const Advised& advised) {
     const report::Report& before = advised.before;
-    std::string out = spelled(before.verdict) + ": " + before.reason + "\n";
+    std::string out = report::words(before.verdict) + ": " + before.reason + "\n";
     if (before.verdict == Verdict::cannot_say) return out;
     if (before.verdict == Verdict::fits) return out + "nothing has to change\n";
     if (!advised.fits.empty()) {

@@ -50,6 +50,17 @@ const Node* find(const Node& root, std::string_view path) {
     return node;
 }
 
+bool erase(Node& root, std::string_view path) {
+    const std::optional<std::vector<Step>> steps = steps_of(path);
+    if (!steps || steps->back().item) return false;
+    const std::string_view key = steps->back().key;
+    const std::size_t above = path.size() - key.size();
+    // What `find` gives lies within this root, which the caller may change.
+    Node* map = above == 0 ? &root : const_cast<Node*>(find(root, path.substr(0, above - 1)));
+    if (map == nullptr || !map->is(Kind::map)) return false;
+    return std::erase_if(std::get<Map>(map->value), [&](const Member& member) { return member.key == key; }) > 0;
+}
+
 std::optional<Diagnostic> assign(Document& document, std::string_view path, std::string_view value) {
     const std::string name(path);
     const std::optional<std::vector<Step>> steps = steps_of(path);

@@ -1,26 +1,15 @@
-#include <nlohmann/json.hpp>
-
 #include "report/diagnostic_json.hpp"
+#include "report/json_parts.hpp"
 #include "vram/report/report.hpp"
 
 namespace vram::report {
 namespace {
 
 using json = nlohmann::ordered_json;
-using report::json_of;
+using report::json_of;  // beside those below
 
 json json_of(const JobLine& job) {
     return {{"trainer", job.trainer}, {"model", job.model}, {"source", job.source}, {"resolved", json(job.resolved)}};
-}
-
-json json_of(const GpuLine& gpu) {
-    return {{"id", gpu.id},
-            {"name", gpu.name},
-            {"chosen_by", to_text(gpu.chosen_by)},
-            {"capacity", gpu.capacity},
-            {"capacity_high", gpu.capacity_high},
-            {"usable", gpu.usable()},
-            {"other_processes", gpu.other_processes}};
 }
 
 json json_of(const std::optional<Peak>& peak) {
@@ -122,6 +111,21 @@ json list_of(const std::vector<T>& items) {
 
 }  // namespace
 
+json json_of(const GpuLine& gpu) {
+    return {{"id", gpu.id},
+            {"name", gpu.name},
+            {"chosen_by", to_text(gpu.chosen_by)},
+            {"capacity", gpu.capacity},
+            {"capacity_high", gpu.capacity_high},
+            {"usable", gpu.usable()},
+            {"other_processes", gpu.other_processes}};
+}
+
+std::string dumped(const json& value, int indent) {
+    // A file's own bytes may stand in a complaint; what is not UTF-8 is replaced rather than thrown about.
+    return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
 std::string to_json(const Report& report, int indent) {
     const run::Facts& facts = report.facts;
     json out;
@@ -154,8 +158,7 @@ std::string to_json(const Report& report, int indent) {
     out["advice"] = list_of(report.advice);
     out["risk"] = {{"level", to_text(report.risk.level)}, {"why", report.risk.why}};
     out["diagnostics"] = list_of(report.diagnostics);
-    // A file's own bytes may stand in a complaint; what is not UTF-8 is replaced rather than thrown about.
-    return out.dump(indent, ' ', false, json::error_handler_t::replace);
+    return dumped(out, indent);
 }
 
 }  // namespace vram::report

@@ -127,7 +127,8 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
     return bands;
 }
 
-Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config, const device::Library& library) {
+Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& config, const device::Library& library,
+                         Alone alone) {
     using device::Estimate;
     const device::Scratch middle{library, Estimate::mid};
     const std::vector<Estimate> estimates = leaves_to_the_card(trace, library)
@@ -136,7 +137,8 @@ Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& conf
     constexpr std::array between{device::Between::keep, device::Between::give_back};
     const auto phases = std::count_if(trace.marks.begin(), trace.marks.end(),
                                       [](const shadow::Mark& mark) { return mark.kind == MarkKind::phase_begin; });
-    const std::size_t ways = phases < 2 ? 1 : 2;  // nothing lies before a single phase
+    // Nothing lies before a single phase.
+    const std::size_t ways = phases < 2 || alone == Alone::not_asked ? 1 : 2;
     std::vector<std::array<device::Usage, 2>> usages(estimates.size());
     in_parallel(usages.size() * ways, [&](std::size_t i) {
         usages[i / ways][i % ways] =

@@ -31,8 +31,12 @@ struct Unlimited {
     std::vector<Bytes> alone;  // by phase: reserved, had earlier phases left nothing in the cache
     End low, high;             // as the usage where no convolution is left to the card
 };
+
+/// Whether the phases are replayed by themselves too. Where nobody asks `alone` is what the run shows; the verdict and
+/// the run's own figures do not hang on it.
+enum class Alone : std::uint8_t { replayed, not_asked };
 [[nodiscard]] Unlimited unlimited_need(const shadow::Trace& trace, const device::AllocatorConfig& config,
-                                       const device::Library& library = {});
+                                       const device::Library& library = {}, Alone alone = Alone::replayed);
 
 /// What a job needs on a card.
 struct Need {

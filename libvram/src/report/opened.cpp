@@ -2,6 +2,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "shadow/run.hpp"
 #include "vram/io/path.hpp"
@@ -48,6 +49,19 @@ expected<const trainers::Trainer*> trainer_of(const io::Document& document) {
                      nearest_key);
 }
 
+/// Keys that exclude each other: a setting takes the place of what the file says by the other name.
+constexpr std::pair<std::string_view, std::string_view> one_of_two[] = {{"data.resolution", "data.buckets"},
+                                                                        {"gpu", "capacity"}};
+
+void make_room(io::Document& document, const std::string& prefix, std::string_view key) {
+    for (const auto& [one, other] : one_of_two) {
+        if (key != one && key != other) continue;
+        const std::string excluded = prefix + std::string(key == one ? other : one);
+        const io::Node* said = io::find(document.root, excluded);
+        if (said != nullptr && said->origin != io::Origin::assigned) io::erase(document.root, excluded);
+    }
+}
+
 }  // namespace
 
 expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options,
@@ -64,9 +78,11 @@ expected<Opened> open(io::Document document, const CheckOptions& options, const 
 
     Diagnostics complaints;
     const std::string prefix = trainers::is_job_file(opened.document) ? "" : "vramest.";
-    for (const Setting& setting : options.settings)
+    for (const Setting& setting : options.settings) {
+        make_room(opened.document, prefix, setting.key);
         if (std::optional<Diagnostic> complaint = io::assign(opened.document, prefix + setting.key, setting.value))
             complaints.push_back(*std::move(complaint));
+    }
     const auto failed = [&](const Diagnostics& more) {
         complaints.insert(complaints.end(), more.begin(), more.end());
         return Unexpected{std::move(complaints)};

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 
+#include "report/words.hpp"
 #include "vram/report/report.hpp"
 
 namespace vram::report {
@@ -10,38 +10,12 @@ namespace {
 constexpr std::size_t number_width = 11, name_width = 36;
 constexpr std::size_t most_phases = 12;  // a dataset may have a hundred buckets
 
-/// "23.52": GiB with two decimals, whole hundredths from the bytes.
-std::string gib(Bytes bytes) {
-    const bool negative = bytes < 0;
-    const double hundredths =
-        std::round(static_cast<double>(negative ? -bytes : bytes) * 100 / static_cast<double>(GiB));
-    const auto whole = static_cast<std::int64_t>(hundredths);
-    const std::string cents = std::to_string(whole % 100);
-    return std::string(negative && whole > 0 ? "-" : "") + std::to_string(whole / 100) + "." +
-           (cents.size() < 2 ? "0" : "") + cents;
-}
-
-std::string left(std::string text, std::size_t width) {
-    text.resize(std::max(width, text.size()), ' ');
-    return text;
-}
-std::string right(const std::string& text, std::size_t width) {
-    return std::string(text.size() < width ? width - text.size() : 1, ' ') + text;
-}
-
-/// "22.58 to 22.81", or one number where both ends read alike.
-std::string range(Bytes low, Bytes high) { return gib(low) == gib(high) ? gib(high) : gib(low) + " to " + gib(high); }
-
 /// "1 more note", "2 more notes".
 std::string counted(std::size_t count, const std::string& what) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-std::string headline(const Report& report) {
-    std::string verdict(to_text(report.verdict));
-    std::replace(verdict.begin(), verdict.end(), '_', ' ');
-    return verdict + ": " + report.reason + "\n";
-}
+std::string headline(const Report& report) { return words(report.verdict) + ": " + report.reason + "\n"; }
 
 std::string phases_text(const Report& report) {
     std::string out = "\n" + left("phase (GiB)", name_width) + right("tensors", number_width) +
@@ -118,11 +92,9 @@ std::string checkpointing_text(const Report& report) {
                gib(checkpointing.kept_without) + "\n";
     if (!checkpointing.other) return out;
     const OtherWay& other = *checkpointing.other;
-    std::string verdict(to_text(other.verdict));
-    std::replace(verdict.begin(), verdict.end(), '_', ' ');
     return out + (out.empty() ? "\n" : "") + (checkpointing.on ? "without it" : "with gradient checkpointing") +
-           " the job needs " + range(other.device_low, other.device_high) + " GiB: " + verdict + "; tightest in " +
-           other.phase + "\n";
+           " the job needs " + range(other.device_low, other.device_high) + " GiB: " + words(other.verdict) +
+           "; tightest in " + other.phase + "\n";
 }
 
 std::string joined(const std::vector<std::string>& items, const char* last) {

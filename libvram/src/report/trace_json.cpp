@@ -123,7 +123,7 @@ expected<std::string> trace_json(std::string_view text, std::string file_name, c
     kernels.scratch = scratch;
     shadow::Run run(kernels);
     const expected<run::Facts> facts =
-        guarded([&] { return opened->trainer->play(opened->job, catalogue, run); }, *opened);
+        guarded([&] { return opened->trainer->play(opened->job, catalogue, run, run::Asides::left_out); }, *opened);
     if (!facts) return Unexpected{facts.error()};
     const device::Scratch middle{library_of(opened->job.environment, card.profile)};
     return json_of(run.trace, opened->job.resolved, scratch ? &middle : nullptr);

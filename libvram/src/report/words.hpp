@@ -3,10 +3,22 @@
 #include <string>
 
 #include "vram/base/bytes.hpp"
+#include "vram/report/report.hpp"
 
 namespace vram::report {
 
 /// "25.24 to 25.48 GiB", or one size where both ends read alike.
 [[nodiscard]] std::string range_text(Bytes low, Bytes high);
+
+/// "23.52": GiB with two decimals, whole hundredths from the bytes.
+[[nodiscard]] std::string gib(Bytes bytes);
+/// "22.58 to 22.81", or one number where both ends read alike.
+[[nodiscard]] std::string range(Bytes low, Bytes high);
+/// "does not fit".
+[[nodiscard]] std::string words(Verdict verdict);
+
+/// Filled up with blanks: behind the text, and before it, where at least one stands.
+[[nodiscard]] std::string left(std::string text, std::size_t width);
+[[nodiscard]] std::string right(const std::string& text, std::size_t width);
 
 }  // namespace vram::report

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "run/asides.hpp"
 #include "vram/base/expected.hpp"
 #include "vram/job/change.hpp"
 #include "vram/job/job.hpp"
@@ -31,7 +32,7 @@ struct Trainer {
     expected<job::Job> (*resolve)(const io::Document& document, const profile::Catalogue& catalogue,
                                   Diagnostics& notes);
     /// Plays the job's phases in the trainer's own order into the run's trace.
-    run::Facts (*play)(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run);
+    run::Facts (*play)(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run, run::Asides asides);
     /// What a user may change in such a document so that the job, which `resolve` made of it, needs less; of each lever
     /// the mildest first. Whether it helps, and whether the trainer takes it, is for the caller to find out by playing
     /// it.

@@ -83,3 +83,27 @@ TEST_CASE("--set that cannot be done changes nothing and says why") {
         CHECK(shown(document->root) == "{a: {b: 1}, l: [1, {k: 2}], s: \"x\"}");
     }
 }
+
+TEST_CASE("a member is taken out of its map, and nothing else is touched") {
+    struct Case {
+        const char* path;
+        bool was_there;
+        const char* root;
+    };
+    for (const Case& c : {
+             Case{"a.b", true, "{a: {c: 2}, l: [1, {k: 2}]}"},
+             Case{"a", true, "{l: [1, {k: 2}]}"},
+             Case{"l[1].k", true, "{a: {b: 1, c: 2}, l: [1, {}]}"},
+             Case{"l[0]", false, "{a: {b: 1, c: 2}, l: [1, {k: 2}]}"},
+             Case{"a.x", false, "{a: {b: 1, c: 2}, l: [1, {k: 2}]}"},
+             Case{"a.b.c", false, "{a: {b: 1, c: 2}, l: [1, {k: 2}]}"},
+             Case{"a..b", false, "{a: {b: 1, c: 2}, l: [1, {k: 2}]}"},
+             Case{"", false, "{a: {b: 1, c: 2}, l: [1, {k: 2}]}"},
+         }) {
+        CAPTURE(c.path);
+        expected<Document> document = read("a: {b: 1, c: 2}\nl: [1, {k: 2}]", "f", Format::yaml);
+        REQUIRE(document);
+        CHECK(erase(document->root, c.path) == c.was_there);
+        CHECK(shown(document->root) == c.root);
+    }
+}

@@ -18,4 +18,7 @@ namespace vram::io {
 /// out_of_range (no such item), and those of `read` for the value. The complaint's place is "--set", its key the path.
 [[nodiscard]] std::optional<Diagnostic> assign(Document& document, std::string_view path, std::string_view value);
 
+/// Takes the member that `path` names out of its map. Whether it was there; a list's item never is.
+bool erase(Node& root, std::string_view path);
+
 }  // namespace vram::io

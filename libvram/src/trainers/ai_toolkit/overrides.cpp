@@ -106,6 +106,7 @@ class Reader {
     void sample(io::Fields& job) {
         if (is_job_ && job.has("sample")) config_.train.disable_sampling = false;
         io::Fields sample = job.map("sample");
+        if (const auto enabled = sample.boolean("enabled")) config_.train.disable_sampling = !*enabled;
         const auto resolution =
             sample.integers("resolution", {smallest_sample, side.max}, {2, 2}, io::Single::is_a_list);
         const auto steps = sample.integer("steps", {1, most_steps});

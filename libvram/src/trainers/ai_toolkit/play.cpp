@@ -21,12 +21,13 @@ using shadow::PhaseScope;
 /// A BaseSDTrainProcess: what it does before, in and after the loop.
 class Process {
   public:
-    Process(const job::Job& job, const profile::Catalogue& catalogue, Run& run, run::Facts& facts)
+    Process(const job::Job& job, const profile::Catalogue& catalogue, Run& run, run::Facts& facts, run::Asides asides)
         : job_(job),
           parts_(job.pipeline),
           training_(std::get<job::Training>(job.work)),
           run_(run),
           facts_(facts),
+          asides_(asides),
           made_(architecture_named(job.pipeline.architecture)->make(job, catalogue, run)),
           pipeline_(*made_),
           loop_(pipeline_, resident_, facts) {
@@ -227,7 +228,7 @@ class Process {
         }
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
         facts_.checkpointing = training_.gradient_checkpointing;
-        facts_.kept_without_checkpointing = training_.gradient_checkpointing
+        facts_.kept_without_checkpointing = training_.gradient_checkpointing && asides_ == run::Asides::played
                                                 ? loop_.kept_without_checkpointing(batches.front())
                                                 : facts_.kept_for_backward;
         loop_.validate("validation");
@@ -247,6 +248,7 @@ class Process {
     const job::Training& training_;
     Run& run_;
     run::Facts& facts_;
+    const run::Asides asides_;
     const std::unique_ptr<Pipeline> made_;
     Pipeline& pipeline_;
     Resident resident_;
@@ -255,9 +257,9 @@ class Process {
 
 }  // namespace
 
-run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& run) {
+run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& run, run::Asides asides) {
     run::Facts facts;
-    Process process(job, catalogue, run, facts);
+    Process process(job, catalogue, run, facts, asides);
     process.play();
     return facts;
 }

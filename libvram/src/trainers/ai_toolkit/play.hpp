@@ -1,5 +1,6 @@
 #pragma once
 
+#include "run/asides.hpp"
 #include "vram/job/job.hpp"
 #include "vram/run/facts.hpp"
 
@@ -20,6 +21,7 @@ namespace vram::trainers::ai_toolkit {
 /// WxH` for each further bucket, sample, save. The figures `counts.attention_*` are the denoiser's in the steps.
 /// Source: jobs/process/BaseSDTrainProcess.py, run; extensions_built_in/sd_trainer/SDTrainer.py,
 /// hook_before_train_loop.
-[[nodiscard]] run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run);
+[[nodiscard]] run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run,
+                              run::Asides asides = run::Asides::played);
 
 }  // namespace vram::trainers::ai_toolkit

@@ -80,10 +80,11 @@ Bytes bytes_of(const Tensors& tensors) {
 /// One model and what is done with it.
 class Loop {
   public:
-    Loop(const job::Job& job, const profile::ModelProfile& profile, Run& run, run::Facts& facts)
+    Loop(const job::Job& job, const profile::ModelProfile& profile, Run& run, run::Facts& facts, run::Asides asides)
         : job_(job),
           run_(run),
           facts_(facts),
+          asides_(asides),
           component_(job.component ? job.model : "transformer"),
           weights_(run, component_, rules_of(job, profile)) {
         model_ = models::build(weights_, profile);
@@ -140,8 +141,9 @@ class Loop {
         step("step 2", training, training.batches.front(), inputs, targets, optimizer);
         facts_.kept_for_backward = facts_.phases.back().kept_for_backward;
         facts_.checkpointing = training.gradient_checkpointing;
-        facts_.kept_without_checkpointing =
-            training.gradient_checkpointing ? kept_by_plain_forward(training, first, inputs) : facts_.kept_for_backward;
+        facts_.kept_without_checkpointing = training.gradient_checkpointing && asides_ == run::Asides::played
+                                                ? kept_by_plain_forward(training, first, inputs)
+                                                : facts_.kept_for_backward;
         facts_.optimizer_state = optimizer.state_bytes();
         for (std::size_t i = 1; i < training.batches.size(); ++i) {
             const job::Batch& batch = training.batches[i];
@@ -258,6 +260,7 @@ class Loop {
     const job::Job& job_;
     Run& run_;
     run::Facts& facts_;
+    const run::Asides asides_;
     std::string component_;
     nn::Weights weights_;
     std::unique_ptr<Model> model_;
@@ -265,10 +268,10 @@ class Loop {
 
 }  // namespace
 
-run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& run) {
+run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& run, run::Asides asides) {
     run::Facts facts;
     const profile::ModelProfile& profile = profile_of(job, catalogue, job.model);
-    Loop loop(job, profile, run, facts);
+    Loop loop(job, profile, run, facts, asides);
     if (const auto* call = std::get_if<job::Call>(&job.work)) {
         loop.call(*call);
     } else {
