@@ -12,6 +12,7 @@ PYBIND11_MODULE(_core, m) {
     vram::python::register_advise(m);
     vram::python::register_catalogue(m);
     vram::python::register_check(m);
+    vram::python::register_decisions(m);
     vram::python::register_diagnose(m);
     vram::python::register_cli(m);
 }

@@ -9,6 +9,7 @@ void register_report(pybind11::module_& m);
 void register_check(pybind11::module_& m);
 void register_advise(pybind11::module_& m);
 void register_catalogue(pybind11::module_& m);
+void register_decisions(pybind11::module_& m);
 void register_diagnose(pybind11::module_& m);
 void register_cli(pybind11::module_& m);
 

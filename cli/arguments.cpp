@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <sstream>
 
 namespace vram::cli {
 namespace {
@@ -11,6 +12,9 @@ constexpr std::string_view examples = R"(
   vramest check job.yaml --gpu rtx-4090       on that card
   vramest check job.yaml --set train.batch_size=2 --json
   vramest advise job.yaml --gpu rtx-4090      what to change so that it fits
+  vramest max job.yaml --gpu rtx-4090 --vary batch_size
+  vramest grow job.yaml --gpu rtx-4090        what to raise next, and how far
+  vramest sweep job.yaml --gpu rtx-4090 --set train.batch_size=1,2,4 --set data.resolution=512,768,1024
   vramest diagnose run.log job.yaml           why it ran out of memory
 )";
 
@@ -21,16 +25,16 @@ Unexpected complaint(Problem problem, std::string key, std::string found, std::s
 /// What CLI11 fills; read into Arguments once it is done.
 struct Raw {
     std::string gpu, capacity, alloc_conf, os, other_processes;
-    std::vector<std::string> sets;
+    std::vector<std::string> sets, vary;
     std::vector<CLI::Option*> given;  // those that may not be empty
 };
 
-void add_job_options(CLI::App& verb, Raw& raw) {
+void add_job_options(CLI::App& verb, Raw& raw,
+                     const char* sets = "KEY=VALUE: overrides a key of the job; may be given several times") {
     raw.given.push_back(verb.add_option("--gpu", raw.gpu, "a card's id or name; auto asks the driver"));
     raw.given.push_back(
         verb.add_option("--capacity", raw.capacity, "instead of a card: what torch reports as total, such as 24GiB"));
-    verb.add_option("--set", raw.sets, "KEY=VALUE: overrides a key of the job; may be given several times")
-        ->allow_extra_args(false);
+    verb.add_option("--set", raw.sets, sets)->allow_extra_args(false);
     verb.add_option("--alloc-conf", raw.alloc_conf, "as PYTORCH_CUDA_ALLOC_CONF");
     raw.given.push_back(verb.add_option("--os", raw.os, "linux, windows or wsl"));
     raw.given.push_back(
@@ -44,6 +48,40 @@ std::string as_flow(const std::string& text) {
     return out + "'";
 }
 
+void read_axes(const Raw& raw, Arguments& arguments, Diagnostics& complaints) {
+    for (const std::string& set : raw.sets) {
+        expected<advise::Axis> axis = advise::axis_of(set);
+        if (axis)
+            arguments.axes.push_back(*std::move(axis));
+        else
+            complaints.insert(complaints.end(), axis.error().begin(), axis.error().end());
+    }
+    // What does not vary is said above a table, not beside it.
+    std::stable_partition(arguments.axes.begin(), arguments.axes.end(),
+                          [](const advise::Axis& axis) { return axis.values.size() == 1; });
+}
+
+void read_vary(const Raw& raw, Arguments& arguments, Diagnostics& complaints) {
+    for (const std::string& words : raw.vary) {
+        std::istringstream list(words);
+        for (std::string word; std::getline(list, word, ',');) {
+            const expected<advise::Vary> vary = advise::read_vary(word);
+            if (vary)
+                arguments.vary.push_back(*vary);
+            else
+                complaints.insert(complaints.end(), vary.error().begin(), vary.error().end());
+        }
+    }
+    if (complaints.empty() && arguments.vary.empty())
+        complaints.push_back({Severity::error,
+                              Problem::missing_key,
+                              {},
+                              "--vary",
+                              {},
+                              {},
+                              "--vary is due: batch_size, resolution, frames or rank"});
+}
+
 expected<Arguments> finish(Arguments arguments, const Raw& raw) {
     Diagnostics complaints;
     const auto add = [&](Unexpected failure) {
@@ -53,7 +91,9 @@ expected<Arguments> finish(Arguments arguments, const Raw& raw) {
         if (option->count() > 0 && option->as<std::string>().empty())
             add(complaint(Problem::bad_value, option->get_name(), {}, {}, option->get_name() + " is given and empty"));
     arguments.options.gpu = raw.gpu;
-    for (const std::string& set : raw.sets) {
+    if (arguments.verb == Verb::sweep) read_axes(raw, arguments, complaints);
+    if (arguments.verb == Verb::max) read_vary(raw, arguments, complaints);
+    for (const std::string& set : arguments.verb == Verb::sweep ? std::vector<std::string>{} : raw.sets) {
         const std::size_t equals = set.find('=');
         if (equals == std::string::npos || equals == 0)
             add(complaint(Problem::unknown_option, "--set", set, {}, "--set takes KEY=VALUE, not " + set));
@@ -72,6 +112,8 @@ expected<Arguments> finish(Arguments arguments, const Raw& raw) {
         add(complaint(Problem::out_of_range, "--capacity", raw.capacity, {}, "--capacity must be above 0"));
     if (!raw.capacity.empty() && !arguments.options.gpu.empty())
         add(complaint(Problem::conflict, "--capacity", raw.capacity, {}, "--gpu and --capacity exclude each other"));
+    if (arguments.json && arguments.csv)
+        add(complaint(Problem::conflict, "--csv", {}, {}, "--json and --csv exclude each other"));
     if (arguments.log == "-" && arguments.file == "-")
         add(complaint(Problem::conflict, "CONFIG", "-", {}, "LOG and CONFIG cannot both be standard input"));
     arguments.asks_driver = raw.capacity.empty() && (arguments.options.gpu.empty() || arguments.options.gpu == "auto");
@@ -125,6 +167,22 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     add_job_options(advise, raw);
     advise.add_flag("--json", arguments.json, "print the advice as JSON");
     advise.add_option("--write", arguments.out, "write a copy of FILE with the first advice in it");
+    CLI::App& max = *app.add_subcommand("max", "the most of something that fits");
+    needs_file(max);
+    add_job_options(max, raw);
+    max.add_option("--vary", raw.vary, "batch_size, resolution, frames or rank; of two the frontier")
+        ->allow_extra_args(false);
+    max.add_flag("--json", arguments.json, "print the answer as JSON");
+    CLI::App& grow = *app.add_subcommand("grow", "what to raise once it runs, and how far");
+    needs_file(grow);
+    add_job_options(grow, raw);
+    grow.add_flag("--json", arguments.json, "print the answer as JSON");
+    CLI::App& sweep = *app.add_subcommand("sweep", "what every combination of values needs");
+    needs_file(sweep);
+    add_job_options(sweep, raw, "KEY=VALUE,VALUE…: the values that a key of the job takes; may be given several times");
+    sweep.add_flag("--json", arguments.json, "print the cells as JSON");
+    sweep.add_flag("--csv", arguments.csv, "print the cells as CSV");
+    raw.given.push_back(sweep.add_option("--svg", arguments.svg, "write a picture to this file"));
     CLI::App& diagnose =
         *app.add_subcommand("diagnose", "which memory ran out in a log, where, and what to change first");
     diagnose.add_option("LOG", arguments.log, "a trainer's log, whole or a part; - reads standard input")->required();
@@ -169,6 +227,9 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     }
     if (check.parsed()) arguments.verb = Verb::check;
     if (advise.parsed()) arguments.verb = Verb::advise;
+    if (max.parsed()) arguments.verb = Verb::max;
+    if (grow.parsed()) arguments.verb = Verb::grow;
+    if (sweep.parsed()) arguments.verb = Verb::sweep;
     if (diagnose.parsed()) arguments.verb = Verb::diagnose;
     if (trace.parsed()) arguments.verb = Verb::trace;
     if (models.parsed()) arguments.verb = Verb::models;

@@ -14,6 +14,9 @@ int act(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     switch (arguments.verb) {
         case Verb::check: return check(arguments, out, err);
         case Verb::advise: return advise(arguments, out, err);
+        case Verb::max: return max(arguments, out, err);
+        case Verb::grow: return grow(arguments, out, err);
+        case Verb::sweep: return sweep(arguments, out, err);
         case Verb::diagnose: return diagnose(arguments, out, err);
         case Verb::trace: return trace(arguments, out, err);
         case Verb::models: return models(arguments, out, err);

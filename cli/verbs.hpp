@@ -9,6 +9,9 @@ namespace vram::cli {
 // Each verb writes its answer to `out`, complaints to `err`, and returns the exit code.
 [[nodiscard]] int check(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int advise(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int max(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int grow(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int sweep(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int diagnose(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int trace(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int models(const Arguments& arguments, std::ostream& out, std::ostream& err);
