@@ -16,6 +16,8 @@ constexpr std::string_view examples = R"(
   vramest grow job.yaml --gpu rtx-4090        what to raise next, and how far
   vramest sweep job.yaml --gpu rtx-4090 --set train.batch_size=1,2,4 --set data.resolution=512,768,1024
   vramest diagnose run.log job.yaml           why it ran out of memory
+  vramest explain job.yaml --gpu rtx-4090 --svg run.svg
+  vramest risk job.yaml --gpu rtx-4090        may gradient checkpointing be turned off
 )";
 
 Unexpected complaint(Problem problem, std::string key, std::string found, std::string nearest, std::string text) {
@@ -189,6 +191,18 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     diagnose.add_option("CONFIG", arguments.file, "the config that was run, to lay its prediction beside");
     add_job_options(diagnose, raw);
     diagnose.add_flag("--json", arguments.json, "print the diagnosis as JSON");
+    CLI::App& explain =
+        *app.add_subcommand("explain", "the run over its phases, what is alive at the peak, what options add");
+    needs_file(explain);
+    add_job_options(explain, raw);
+    raw.given.push_back(explain.add_option("--phase", arguments.phase,
+                                           "whose peak is taken apart, such as \"step 2\"; else the tightest"));
+    raw.given.push_back(explain.add_option("--svg", arguments.out, "write the run as a picture"));
+    explain.add_flag("--json", arguments.json, "print it as JSON");
+    CLI::App& risk = *app.add_subcommand("risk", "what turning gradient checkpointing off would mean");
+    needs_file(risk);
+    add_job_options(risk, raw);
+    risk.add_flag("--json", arguments.json, "print it as JSON");
     CLI::App& trace = *app.add_subcommand("trace", "write the events of the played job, to be laid beside PyTorch's");
     needs_file(trace);
     add_job_options(trace, raw);
@@ -231,6 +245,8 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     if (grow.parsed()) arguments.verb = Verb::grow;
     if (sweep.parsed()) arguments.verb = Verb::sweep;
     if (diagnose.parsed()) arguments.verb = Verb::diagnose;
+    if (explain.parsed()) arguments.verb = Verb::explain;
+    if (risk.parsed()) arguments.verb = Verb::risk;
     if (trace.parsed()) arguments.verb = Verb::trace;
     if (models.parsed()) arguments.verb = Verb::models;
     if (gpus.parsed()) arguments.verb = Verb::gpus;

@@ -17,6 +17,8 @@ enum class Verb : std::uint8_t {
     grow,
     sweep,
     diagnose,
+    explain,
+    risk,
     trace,
     models,
     gpus,
@@ -29,11 +31,12 @@ enum class Verb : std::uint8_t {
 /// A command line, understood.
 struct Arguments {
     Verb verb = Verb::help;
-    std::string file;  // "-": standard input; models: what is looked at, all that is known if empty
-    std::string log;   // diagnose: the log, "-" as well; `file` is the config that was run, empty where there is none
-    std::string out;   // trace: where the events go; advise: where the changed file goes
-    std::string help;  // what --help prints
-    std::string svg;   // sweep: where its picture goes
+    std::string file;   // "-": standard input; models: what is looked at, all that is known if empty
+    std::string log;    // diagnose: the log, "-" as well; `file` is the config that was run, empty where there is none
+    std::string out;    // trace: where the events go; advise: where the changed file goes; explain: the picture
+    std::string phase;  // explain: whose peak
+    std::string help;   // what --help prints
+    std::string svg;    // sweep: where its picture goes
     bool json = false, strict = false, scratch = false, csv = false;
     std::vector<advise::Axis> axes;  // sweep: those of one value first
     std::vector<advise::Vary> vary;  // max

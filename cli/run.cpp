@@ -18,6 +18,8 @@ int act(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         case Verb::grow: return grow(arguments, out, err);
         case Verb::sweep: return sweep(arguments, out, err);
         case Verb::diagnose: return diagnose(arguments, out, err);
+        case Verb::explain: return explain(arguments, out, err);
+        case Verb::risk: return risk(arguments, out, err);
         case Verb::trace: return trace(arguments, out, err);
         case Verb::models: return models(arguments, out, err);
         case Verb::gpus: return gpus(arguments, out);

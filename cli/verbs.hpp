@@ -13,6 +13,8 @@ namespace vram::cli {
 [[nodiscard]] int grow(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int sweep(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int diagnose(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int explain(const Arguments& arguments, std::ostream& out, std::ostream& err);
+[[nodiscard]] int risk(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int trace(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int models(const Arguments& arguments, std::ostream& out, std::ostream& err);
 [[nodiscard]] int gpus(const Arguments& arguments, std::ostream& out);

@@ -4,6 +4,8 @@
 #include <memory>
 #include <unordered_map>
 
+#include "vram/device/timeline.hpp"
+
 namespace vram::device {
 
 using shadow::Event;
@@ -146,8 +148,10 @@ class Recorder {
     std::vector<OpenStage> open_;
 };
 
-template <class AnyAllocator>
-Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, const Scratch& scratch) {
+/// `look(event, counters)` is told after each event what torch counts then.
+template <class AnyAllocator, class Look>
+Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, const Scratch& scratch,
+                  const Look& look) {
     Recorder recorder;
     Window window;
     const std::vector<Bytes> convolutions = scratch.sizes(trace);
@@ -207,6 +211,7 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, c
                 break;
             }
         }
+        look(i, allocator.counters());
     }
     if (!failure) window.reserved_peak = allocator.counters().reserved_peak;
     Usage usage = recorder.finish(window);
@@ -286,14 +291,70 @@ Usage sum(const Trace& trace) {
     return recorder.finish(window);
 }
 
-Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacity, Between between,
-             const Scratch& scratch) {
+namespace {
+template <class Look>
+Usage replay_and_look(const Trace& trace, const AllocatorConfig& config, Capacity capacity, Between between,
+                      const Scratch& scratch, const Look& look) {
     using Backend = AllocatorConfig::Backend;
     switch (config.backend) {
-        case Backend::native: return replay_with(trace, Allocator(config, capacity), between, scratch);
-        case Backend::cuda_malloc_async: return replay_with(trace, AsyncAllocator(config, capacity), between, scratch);
+        case Backend::native: return replay_with(trace, Allocator(config, capacity), between, scratch, look);
+        case Backend::cuda_malloc_async:
+            return replay_with(trace, AsyncAllocator(config, capacity), between, scratch, look);
     }
     return {};
+}
+
+/// The phases of a trace and what lies between them, as far as it holds events; neither points nor their counts yet.
+std::vector<TimelinePart> parts_of(const Trace& trace) {
+    const auto count = static_cast<std::int64_t>(trace.events.size());
+    std::vector<TimelinePart> parts;
+    std::int64_t from = 0;
+    const auto close = [&](std::string phase, std::int64_t end) {
+        if (end > from) parts.push_back({std::move(phase), from, end, 0, 0});
+        from = end;
+    };
+    for (std::int64_t i = 0; i < count; ++i) {
+        const Event& event = trace.events[static_cast<std::size_t>(i)];
+        if (event.kind != EventKind::mark) continue;
+        const Mark& mark = trace.marks[static_cast<std::size_t>(event.slot)];
+        if (mark.kind == MarkKind::phase_begin) close({}, i);
+        if (mark.kind == MarkKind::phase_end) close(mark.name, i + 1);
+    }
+    close({}, count);
+    return parts;
+}
+}  // namespace
+
+Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacity, Between between,
+             const Scratch& scratch) {
+    return replay_and_look(trace, config, capacity, between, scratch, [](std::int64_t, const Counters&) {});
+}
+
+Timeline timeline(const Trace& trace, const AllocatorConfig& config, std::size_t most_points, Capacity capacity,
+                  const Scratch& scratch) {
+    Timeline out{{}, parts_of(trace)};
+    // Every part has a point; of the others half go by events, so that a load of few large ones is seen beside steps.
+    const std::size_t parts = out.parts.size();
+    const std::size_t spare = most_points > parts ? most_points - parts : 0;
+    for (TimelinePart& part : out.parts) {
+        const std::int64_t events = part.end - part.begin;
+        const auto by_events = static_cast<std::size_t>(static_cast<double>(spare) / 2 * static_cast<double>(events) /
+                                                        static_cast<double>(trace.events.size()));
+        part.first_point = out.points.size();
+        part.points = std::min(1 + spare / 2 / parts + by_events, static_cast<std::size_t>(events));
+        for (std::size_t n = 0; n < part.points; ++n)
+            out.points.push_back(
+                {part.begin + events * static_cast<std::int64_t>(n) / static_cast<std::int64_t>(part.points), 0, 0});
+    }
+    std::size_t at = 0;
+    const auto look = [&](std::int64_t event, const Counters& counters) {
+        while (at + 1 < out.points.size() && event >= out.points[at + 1].event) ++at;
+        Point& point = out.points[at];
+        point.allocated = std::max(point.allocated, counters.allocated);
+        point.reserved = std::max(point.reserved, counters.reserved);
+    };
+    static_cast<void>(replay_and_look(trace, config, capacity, Between::keep, scratch, look));
+    return out;
 }
 
 std::vector<LiveSlot> alive_after(const Trace& trace, std::int64_t event) {

@@ -5,10 +5,19 @@
 #include "nn/memory_manager.hpp"
 #include "shadow/checkpoint.hpp"
 #include "shadow/memo.hpp"
+#include "shadow/provenance.hpp"
 
 namespace vram::nn {
 namespace {
 Tensor value_of(const Parameter* parameter) { return parameter == nullptr ? Tensor() : parameter->value; }
+
+/// Where the run notes what is whose; null: nowhere.
+shadow::Provenance* provenance_of(Run& run) { return run.memo() == nullptr ? nullptr : run.memo()->provenance; }
+
+void name_adapter(Run& run, const Adapter& adapter, const std::string& layer) {
+    if (shadow::Provenance* const provenance = provenance_of(run))
+        for (const Parameter* parameter : adapter.own) provenance->name_parameter(parameter, layer);
+}
 }  // namespace
 
 Tensor Layer::base(Tensor x) const { return with(std::move(x), value_of(weight), value_of(bias)); }
@@ -124,7 +133,11 @@ Dtype Builder::dtype_of(std::string_view name) const {
 }
 
 void Builder::tell(std::string_view name, std::string_view leaf, const Parameter& parameter) const {
-    if (weights_.on_birth) weights_.on_birth(leaf.empty() ? qualified(name) : (*this)[name].qualified(leaf), parameter);
+    shadow::Provenance* const provenance = provenance_of(run());
+    if (!weights_.on_birth && provenance == nullptr) return;
+    const std::string full = leaf.empty() ? qualified(name) : (*this)[name].qualified(leaf);
+    if (weights_.on_birth) weights_.on_birth(full, parameter);
+    if (provenance != nullptr) provenance->name_parameter(&parameter, full);
 }
 
 Parameter& Builder::make(std::string_view name, std::string_view leaf, const Dims& sizes) const {
@@ -166,6 +179,7 @@ void Builder::adapt(Layer& layer, std::string_view name, LayerFacts::Kind kind, 
     const Adaptation how = rules.adapts({full, kind, sizes, parameters});
     if (how.style == nullptr) return;
     layer.adapter = &put_beside(weights_, layer, how, sizes);
+    name_adapter(run(), *layer.adapter, full);
     ++weights_.adapted_modules;
 }
 
@@ -226,6 +240,7 @@ void Builder::recover(Linear& linear, const std::string& full) const {
     own.weights = recovery;
     own.multiplies_weight = own.quantized != nullptr && own.quantized->quantizer->weight_is_property;
     own.adapter = &put_beside(*recovery, own, how, facts.sizes);
+    name_adapter(run(), *own.adapter, full);
     linear.recovered = std::make_shared<const Linear>(std::move(own));
 }
 
@@ -251,7 +266,9 @@ void Builder::finish_quantized(Parameter* bias) const {
     if (layer.quantizer->build_buffers != nullptr) layer.quantizer->build_buffers(weights_, layer);
     name_last(layer.name);
     weights_.replaced_parameters = checked_add(weights_.replaced_parameters, checked_mul(layer.in(), layer.out()));
+    shadow::Provenance* const provenance = provenance_of(run());
     for (const Parameter* parameter : layer.stored) {
+        if (provenance != nullptr) provenance->name_parameter(parameter, layer.name);
         if (!parameter->buffer) weights_.replaced_parameters -= parameter->value.numel();
         note(*parameter);
     }
@@ -334,6 +351,8 @@ void Builder::finish(Block& block, std::string_view class_name, std::initializer
     // What a memory manager holds after a call, another call lets go: no two calls are alike.
     if (weights_.rules().manager == nullptr) block.spec = shadow::spec_id(run(), class_name, record_->spec);
     block.trainable = std::move(record_->trainable);
+    if (shadow::Provenance* const provenance = provenance_of(run()))
+        provenance->name_block(&block.trainable, prefix_, class_name);
 }
 
 }  // namespace vram::nn

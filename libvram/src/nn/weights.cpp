@@ -1,6 +1,8 @@
 #include "nn/weights.hpp"
 
 #include "base/blocks.hpp"
+#include "shadow/memo.hpp"
+#include "shadow/provenance.hpp"
 
 namespace vram::nn {
 
@@ -35,6 +37,13 @@ Parameter& Weights::adapter(const Dims& sizes, Dtype dtype, bool buffer) {
     return parameter;
 }
 
+namespace {
+void note(shadow::Run& run, const Parameter& parameter) {
+    if (run.memo() != nullptr && run.memo()->provenance != nullptr)
+        run.memo()->provenance->put(&parameter, parameter.value.storage()->slot);
+}
+}  // namespace
+
 void Weights::set_adapters(bool active, bool training) {
     adapters_active_ = active;
     adapters_training_ = training;
@@ -55,6 +64,7 @@ void Weights::place(Parameter& parameter) {
         run_.empty(parameter.value.layout(), parameter.buffer ? shadow::Op::buffer : shadow::Op::parameter);
     value.set_node(parameter.value.node(), parameter.value.output_number());
     parameter.value = std::move(value);
+    note(run_, parameter);
 }
 
 void Weights::base_to_gpu() { place(base_, Category::weights); }
@@ -86,6 +96,7 @@ void Weights::put(Parameter& base, const shadow::Tensor& value) {
     shadow::Tensor stored(value.storage_ref(), base.value.layout());
     stored.set_node(base.value.node(), base.value.output_number());
     base.value = std::move(stored);
+    note(run_, base);
 }
 void Weights::to_cpu(Parameter& base) { take_away(run_, base); }
 

@@ -179,7 +179,11 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
         device::Usage usage = within(attempt.estimate);
         if (usage.failure) continue;
         device::Usage middle = within(Estimate::mid);
-        return need_of(std::move(middle.failure ? usage : middle), unlimited, card);
+        const Estimate estimate = middle.failure ? attempt.estimate : Estimate::mid;
+        Need need = need_of(std::move(middle.failure ? usage : middle), unlimited, card);
+        need.scratch.estimate = estimate;
+        need.within = device::Capacity(attempt.limit, card.line.capacity);
+        return need;
     }
     return roomy;
 }

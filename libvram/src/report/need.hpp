@@ -42,12 +42,13 @@ enum class Alone : std::uint8_t { replayed, not_asked };
 struct Need {
     device::Scratch scratch;
     device::Usage usage;
-    std::vector<Bytes> bands;               // by phase of the usage
-    std::vector<Bytes> alone;               // by phase, as in Unlimited
-    End low, high;                          // as in Unlimited; never above or below the usage
-    Bytes reserved_high = 0;                // the highest phase with its band and the most scratch
-    Bytes device_low = 0, device_high = 0;  // reserved and what stands beside it
-    bool squeezed = false;                  // fits only since cached memory goes back to the card
+    std::vector<Bytes> bands;                     // by phase of the usage
+    std::vector<Bytes> alone;                     // by phase, as in Unlimited
+    End low, high;                                // as in Unlimited; never above or below the usage
+    Bytes reserved_high = 0;                      // the highest phase with its band and the most scratch
+    Bytes device_low = 0, device_high = 0;        // reserved and what stands beside it
+    bool squeezed = false;                        // fits only since cached memory goes back to the card
+    device::Capacity within = device::unlimited;  // of the replay that `usage` is
 };
 
 /// Where `unlimited`, of this trace and config, exceeds the card: replayed with its limit, as torch gives cached memory

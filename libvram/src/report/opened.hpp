@@ -6,6 +6,7 @@
 
 #include "trainers/trainer.hpp"
 #include "vram/base/expected.hpp"
+#include "vram/device/allocator_config.hpp"
 #include "vram/io/document.hpp"
 #include "vram/report/check.hpp"
 
@@ -28,6 +29,9 @@ struct Opened {
 /// The same behind `read`.
 [[nodiscard]] expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options,
                                     const profile::Catalogue& catalogue, Diagnostics& notes);
+
+/// How the job's environment lets torch allocate. What of it is ignored on its system goes to `notes`.
+[[nodiscard]] device::AllocatorConfig allocator_of(const Opened& opened, Diagnostics& notes);
 
 /// Runs a step that may meet a job too large to be played, and turns what it throws into a complaint.
 /// What a config asks that was read from a folder, and its own class could not do either, is that config's mistake.

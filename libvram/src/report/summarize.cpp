@@ -30,8 +30,10 @@ Counter deciding_counter(const Need& need, const GpuLine& gpu, Verdict verdict) 
 
 Bytes middle(Bytes low, Bytes high) { return low + (high - low) / 2; }
 
-std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, const Card& card,
-                               const PhaseUsage& phase) {
+}  // namespace
+
+std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, const Card& card, const PhaseUsage& phase,
+                               Bytes reserved_low, Bytes reserved_high) {
     const device::Snapshot moment = device::snapshot_at_peak(trace, phase, need.scratch);
     std::vector<Part> parts;
     for (const device::TagBytes& tag : moment.tensors)
@@ -46,12 +48,14 @@ std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, con
     }
     if (moment.rounding != 0)
         parts.push_back({"allocator", Category::rounding, moment.rounding, moment.rounding, "replayed"});
-    parts.push_back({"allocator", Category::unallocated, need.low.reserved_peak - low, need.reserved_high - high,
+    parts.push_back({"allocator", Category::unallocated, reserved_low - low, reserved_high - high,
                      "replayed; high: one largest transient more"});
     for (const device::OutsidePart& part : card.outside)
         parts.push_back({"cuda", part.category, part.low, part.high, part.source});
     return parts;
 }
+
+namespace {
 
 /// `low` and `high`: what the phase reserves by itself, see Need.
 Phase phase_of(const PhaseUsage& usage, Bytes low, Bytes high, const run::Facts& facts, const Card& card) {
@@ -195,7 +199,7 @@ Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Tra
         report.phases.push_back(
             phase_of(usage.phases[i], need.low.alone[i], need.high.alone[i] + need.bands[i], facts, card));
     report.breaks_first = break_of(report, card);
-    report.breakdown = breakdown_of(trace, need, card, deciding);
+    report.breakdown = breakdown_of(trace, need, card, deciding, need.low.reserved_peak, need.reserved_high);
     report.reason = reason_of(report);
     report.risk = risk_of(report, need, job);
     return report;

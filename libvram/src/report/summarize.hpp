@@ -14,4 +14,9 @@ namespace vram::report {
 [[nodiscard]] Report summarize(const job::Job& job, const run::Facts& facts, const shadow::Trace& trace,
                                const Need& need, const Card& card);
 
+/// The moment of a phase's highest `allocated`, taken apart: adds up to the two ends of what is reserved, which are the
+/// caller's to say, and what stands beside it on the card.
+[[nodiscard]] std::vector<Part> breakdown_of(const shadow::Trace& trace, const Need& need, const Card& card,
+                                             const device::PhaseUsage& phase, Bytes reserved_low, Bytes reserved_high);
+
 }  // namespace vram::report

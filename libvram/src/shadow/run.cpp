@@ -5,6 +5,7 @@
 
 #include "base/blocks.hpp"
 #include "shadow/memo.hpp"
+#include "shadow/provenance.hpp"
 
 namespace vram::shadow {
 
@@ -53,9 +54,11 @@ Aside::Aside(Run& run, Into into)
     run.attention_calls = {};
     run.autocast_cache = {};
     run.hooks.clear();
+    if (run.memo() != nullptr && run.memo()->provenance != nullptr) ++run.memo()->provenance->depth_;
 }
 
 Aside::~Aside() noexcept(false) {
+    if (run_.memo() != nullptr && run_.memo()->provenance != nullptr) --run_.memo()->provenance->depth_;
     run_.autocast_cache = std::move(casts_);
     std::swap(trace_.events, run_.trace.events);
     std::swap(trace_.stretches, run_.trace.stretches);

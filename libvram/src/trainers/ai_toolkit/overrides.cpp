@@ -103,7 +103,12 @@ class Reader {
         data.finish();
     }
 
+    /// Said as null, nothing is rendered.
     void sample(io::Fields& job) {
+        if (const io::Node* node = job.node("sample"); node != nullptr && node->is(io::Kind::null)) {
+            config_.train.disable_sampling = true;
+            return;
+        }
         if (is_job_ && job.has("sample")) config_.train.disable_sampling = false;
         io::Fields sample = job.map("sample");
         if (const auto enabled = sample.boolean("enabled")) config_.train.disable_sampling = !*enabled;

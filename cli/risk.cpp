@@ -1,0 +1,22 @@
+#include "vram/advise/risk.hpp"
+
+#include <ostream>
+
+#include "input.hpp"
+#include "verbs.hpp"
+#include "vram/probe/driver.hpp"
+
+namespace vram::cli {
+
+int risk(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
+    const expected<std::string> text = read_input(arguments.file);
+    if (!text) return refuse(text.error(), arguments.json, out, err);
+    report::CheckOptions options = arguments.options;
+    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
+    const advise::CheckpointingRisk risk = advise::risk(*text, arguments.file, options, catalogue);
+    out << (arguments.json ? to_json(risk) + "\n" : to_text(risk));
+    return advise::exit_code(risk);
+}
+
+}  // namespace vram::cli

@@ -1,0 +1,264 @@
+#include "vram/advise/explain.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "advise/contributions.hpp"
+#include "base/blocks.hpp"
+#include "report/kernels.hpp"
+#include "report/opened.hpp"
+#include "report/summarize.hpp"
+#include "shadow/memo.hpp"
+#include "shadow/op.hpp"
+#include "shadow/provenance.hpp"
+
+namespace vram::advise {
+namespace {
+
+using report::CheckOptions;
+using report::Report;
+using report::Verdict;
+using shadow::MarkKind;
+using shadow::Trace;
+
+/// A job as its report was read, once more and with where everything comes from.
+struct Replayed {
+    Trace trace;
+    shadow::Provenance provenance;
+    report::Card card;
+    device::AllocatorConfig config;
+    report::Need need;
+};
+
+/// `opened` is of a job that has a report.
+std::optional<Replayed> replay(const report::Opened& opened, const CheckOptions& options, const Report& report,
+                               const profile::Catalogue& catalogue) {
+    const job::Environment& environment = opened.job.environment;
+    Diagnostics said_already;
+    Replayed out;
+    out.config = report::allocator_of(opened, said_already);
+    out.card = report::named_card(options, opened.job, catalogue.cards());
+    if (out.card.profile == nullptr && out.card.line.capacity == 0)
+        out.card = report::card_of(*catalogue.cards().device(report.gpu.id), environment, report.gpu.chosen_by);
+    shadow::Run run(report::kernels_of(environment, out.card.profile));
+    run.memo()->provenance = &out.provenance;
+    const expected<run::Facts> facts =
+        report::guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened);
+    if (!facts) return {};
+    run.memo()->provenance = nullptr;
+    out.trace = std::move(run.trace);
+    out.need = report::need_on(
+        out.trace, out.config, out.card,
+        report::unlimited_need(out.trace, out.config, report::library_of(environment, out.card.profile)));
+    return out;
+}
+
+/// Phase and innermost stage, by event.
+class Places {
+  public:
+    struct Place {
+        std::int64_t from = 0;
+        std::string phase, stage;
+    };
+    explicit Places(const Trace& trace) {
+        std::string phase;
+        std::vector<std::string> stages;
+        places_.emplace_back();
+        for (std::size_t i = 0; i < trace.events.size(); ++i) {
+            if (trace.events[i].kind != shadow::EventKind::mark) continue;
+            const shadow::Mark& mark = trace.marks[static_cast<std::size_t>(trace.events[i].slot)];
+            switch (mark.kind) {
+                case MarkKind::phase_begin: phase = mark.name; break;
+                case MarkKind::phase_end: phase.clear(); break;
+                case MarkKind::stage_begin: stages.push_back(mark.name); break;
+                case MarkKind::stage_end:
+                    if (!stages.empty()) stages.pop_back();
+                    break;
+                case MarkKind::empty_cache: break;
+            }
+            places_.push_back({static_cast<std::int64_t>(i), phase, stages.empty() ? std::string() : stages.back()});
+        }
+    }
+    [[nodiscard]] const Place& of(std::int64_t event) const {
+        const auto next = std::upper_bound(places_.begin(), places_.end(), event,
+                                           [](std::int64_t at, const Place& place) { return at < place.from; });
+        return *(next - 1);
+    }
+
+  private:
+    std::vector<Place> places_;
+};
+
+/// The call during which an event was; null: none that is noted.
+const shadow::Provenance::Call* call_at(const shadow::Provenance& provenance, std::int64_t event) {
+    const auto& calls = provenance.calls();
+    const auto at = static_cast<std::size_t>(event);
+    const auto next = std::upper_bound(
+        calls.begin(), calls.end(), at,
+        [](std::size_t event_at, const shadow::Provenance::Call& call) { return event_at < call.first; });
+    return next != calls.begin() && at < (next - 1)->end ? &*(next - 1) : nullptr;
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// "blocks.3.attn" → "blocks.*.attn": what modules of one list have in common.
+std::string without_numbers(const std::string& name) {
+    std::string out;
+    for (std::size_t i = 0; i < name.size(); ++i) {
+        const bool starts = i == 0 || name[i - 1] == '.';
+        std::size_t end = i;
+        while (end < name.size() && is_digit(name[end])) ++end;
+        if (starts && end > i && (end == name.size() || name[end] == '.')) {
+            out += '*';
+            i = end - 1;
+        } else {
+            out += name[i];
+        }
+    }
+    return out;
+}
+
+/// What two names that are alike but for their numbers have in common.
+std::string common(const std::string& a, const std::string& b) {
+    std::string out;
+    std::size_t i = 0, j = 0;
+    while (i < a.size() && j < b.size()) {
+        const std::size_t end_a = std::min(a.find('.', i), a.size()), end_b = std::min(b.find('.', j), b.size());
+        const std::string_view part_a(a.data() + i, end_a - i), part_b(b.data() + j, end_b - j);
+        if (!out.empty()) out += '.';
+        out += part_a == part_b ? part_a : std::string_view("*");
+        i = end_a + 1;
+        j = end_b + 1;
+    }
+    return out;
+}
+
+std::vector<LiveBlocks> blocks_of(const Replayed& replayed, std::int64_t event) {
+    const Trace& trace = replayed.trace;
+    const Places places(trace);
+    const std::vector<Bytes> convolutions = replayed.need.scratch.sizes(trace);
+    using Key =
+        std::tuple<std::uint16_t, std::uint8_t, Bytes, std::string, std::string, std::string, std::string, bool>;
+    std::map<Key, std::size_t> index;
+    std::vector<LiveBlocks> out;
+    for (const device::LiveSlot& slot : device::alive_after(trace, event)) {
+        const Bytes bytes =
+            slot.convolution < 0 ? slot.bytes : convolutions[static_cast<std::size_t>(slot.convolution)];
+        if (bytes == 0) continue;
+        const Places::Place& born = places.of(slot.born);
+        LiveBlocks blocks;
+        blocks.module = replayed.provenance.parameter_at(slot.slot);
+        const shadow::Provenance::Call* call = call_at(replayed.provenance, slot.born);
+        if (blocks.module.empty() && call != nullptr) {
+            const shadow::Provenance::Block& block = replayed.provenance.blocks()[call->block];
+            blocks.module = block.name;
+            blocks.class_name = block.class_name;
+            blocks.backward = call->backward;
+        }
+        const Key key{slot.tag,          slot.op,        bytes, born.phase, born.stage, without_numbers(blocks.module),
+                      blocks.class_name, blocks.backward};
+        const auto [at, fresh] = index.emplace(key, out.size());
+        if (fresh) {
+            const shadow::Tag& tag = trace.tags[slot.tag];
+            blocks.bytes = bytes;
+            blocks.component = tag.component;
+            blocks.category = tag.category;
+            blocks.op = to_text(static_cast<shadow::Op>(slot.op));
+            blocks.phase = born.phase;
+            blocks.stage = born.stage;
+            out.push_back(std::move(blocks));
+        } else {
+            LiveBlocks& first = out[at->second];
+            first.module = common(first.module, blocks.module);
+        }
+        LiveBlocks& group = out[at->second];
+        ++group.count;
+        group.total += in_blocks(bytes);
+    }
+    std::stable_sort(out.begin(), out.end(),
+                     [](const LiveBlocks& a, const LiveBlocks& b) { return a.total > b.total; });
+    return out;
+}
+
+Moment moment_of(const Replayed& replayed, const Report& report, const device::PhaseUsage& phase,
+                 const ExplainOptions& how) {
+    const report::Need& need = replayed.need;
+    const auto i = static_cast<std::size_t>(&phase - need.usage.phases.data());
+    const bool decides = phase.name == report.peak->phase;
+    // The run's highest is the deciding phase's, whatever an earlier one left; another shows what it has by then.
+    const Bytes low = decides ? need.low.reserved_peak : need.low.reserved[i];
+    const Bytes high = decides ? need.reserved_high : need.high.reserved[i] + need.bands[i];
+    Moment out;
+    out.phase = phase.name;
+    out.stage = Places(replayed.trace).of(phase.allocated_peak_event).stage;
+    out.allocated = phase.allocated_peak;
+    out.reserved = phase.reserved_peak;
+    out.device_low = low + replayed.card.outside_low();
+    out.device_high = high + replayed.card.outside_high();
+    out.breakdown = report::breakdown_of(replayed.trace, need, replayed.card, phase, low, high);
+    for (const report::Part& part : out.breakdown)
+        if (part.source == "counted" && part.category != shadow::Category::workspace) out.tensors += part.low;
+    out.blocks = blocks_of(replayed, phase.allocated_peak_event);
+    for (std::size_t n = how.most_blocks; n < out.blocks.size(); ++n) {
+        out.left_out_blocks += out.blocks[n].count;
+        out.left_out += out.blocks[n].total;
+    }
+    out.blocks.resize(std::min(out.blocks.size(), how.most_blocks));
+    return out;
+}
+
+Report no_such_phase(const Report& report, const std::string& phase) {
+    std::vector<std::string> names;
+    std::string listed;
+    for (const report::Phase& known : report.phases) {
+        names.push_back(known.name);
+        listed += (listed.empty() ? "" : ", ") + known.name;
+    }
+    return report::refused(report.job.source, {{Severity::error,
+                                                Problem::bad_value,
+                                                {"--phase", 0, 0},
+                                                "phase",
+                                                phase,
+                                                nearest(phase, names),
+                                                "the job has no phase " + phase + "; it has " + listed}});
+}
+
+}  // namespace
+
+Explained explain(std::string_view text, std::string file_name, const CheckOptions& options,
+                  const profile::Catalogue& catalogue, const ExplainOptions& how) {
+    expected<io::Document> document = io::read(text, file_name, io::format_of(file_name, text));
+    if (!document) return {report::check(text, std::move(file_name), options, catalogue), {}, {}, {}};
+    return explain(*std::move(document), options, catalogue, how);
+}
+
+Explained explain(io::Document document, const CheckOptions& options, const profile::Catalogue& catalogue,
+                  const ExplainOptions& how) {
+    Explained out;
+    CheckOptions once = options;
+    once.compares_checkpointing = false;
+    out.report = report::check(document, once, catalogue);
+    if (out.report.verdict == Verdict::cannot_say) return out;
+    if (!how.phase.empty() && out.report.phase(how.phase) == nullptr) {
+        out.report = no_such_phase(out.report, how.phase);
+        return out;
+    }
+    Diagnostics said_already;
+    const expected<report::Opened> opened = report::open(document, once, catalogue, said_already);
+    if (!opened) return out;
+    const std::optional<Replayed> replayed = replay(*opened, once, out.report, catalogue);
+    if (!replayed) return out;
+    const report::Need& need = replayed->need;
+    const std::string& phase = how.phase.empty() ? out.report.peak->phase : how.phase;
+    out.timeline = device::timeline(replayed->trace, replayed->config, how.most_points, need.within, need.scratch);
+    out.moment = moment_of(*replayed, out.report, *need.usage.phase(phase), how);
+    if (out.report.gpu.chosen_by == report::ChosenBy::smallest_that_holds) once.gpu = out.report.gpu.id;
+    out.contributions = contributions_of(document, once, catalogue, out.report, opened->job);
+    return out;
+}
+
+int exit_code(const Explained& explained, bool strict) { return report::exit_code(explained.report, strict); }
+
+}  // namespace vram::advise

@@ -1,0 +1,90 @@
+#include <algorithm>
+
+#include "report/words.hpp"
+#include "vram/advise/risk.hpp"
+
+namespace vram::advise {
+namespace {
+
+using report::Verdict;
+
+std::string spelled(Verdict verdict) {
+    std::string out(report::to_text(verdict));
+    std::replace(out.begin(), out.end(), '_', ' ');
+    return out;
+}
+
+std::string need_text(const report::Report& report) {
+    return report::range_text(report.peak->device_low, report.peak->device_high) + ", " + spelled(report.verdict) +
+           "; tightest in " + report.peak->phase + "\n";
+}
+
+std::string buckets_text(const CheckpointingRisk& risk) {
+    if (risk.buckets.empty()) return "";
+    constexpr std::size_t most = 24;  // a dataset may have hundreds
+    std::string out = "\nbuckets without it\n";
+    std::vector<BucketRisk> costliest = risk.buckets;
+    std::stable_sort(costliest.begin(), costliest.end(),
+                     [](const BucketRisk& a, const BucketRisk& b) { return a.needs_high > b.needs_high; });
+    for (std::size_t i = 0; i < costliest.size() && i < most; ++i) {
+        const BucketRisk& bucket = costliest[i];
+        out += "  " + std::to_string(bucket.bucket[0]) + "x" + std::to_string(bucket.bucket[1]) +
+               (bucket.bucket[2] > 1 ? "x" + std::to_string(bucket.bucket[2]) : std::string()) + ", batch " +
+               std::to_string(bucket.batch_size) + ": " + report::range_text(bucket.needs_low, bucket.needs_high) +
+               ", " + spelled(bucket.verdict) + " (" + bucket.phase + ")\n";
+    }
+    if (costliest.size() > most) out += "  and " + std::to_string(costliest.size() - most) + " that need less\n";
+    return out;
+}
+
+std::string instead_text(const CheckpointingRisk& risk) {
+    if (risk.off.verdict == Verdict::fits) return "";
+    std::string out = "\nto have it off, change instead\n";
+    if (risk.instead.empty()) return out + "  nothing that is known makes it fit without checkpointing\n";
+    for (const Proposal& proposal : risk.instead) {
+        std::string what;
+        for (const Placed& placed : proposal.changes) what += (what.empty() ? "" : "; and ") + placed.change.text;
+        out += "  - " + what + ": then " + report::range_text(proposal.device_low, proposal.device_high) + ", " +
+               spelled(proposal.verdict) + "\n";
+    }
+    return out;
+}
+
+std::string plan_text(const CheckpointingRisk& risk) {
+    std::string out = "\ntest one variable at a time, with it off\n";
+    for (std::size_t i = 0; i < risk.plan.size(); ++i) {
+        const PlannedRun& run = risk.plan[i];
+        out += "  " + std::to_string(i + 1) + ". " + run.text + ": ";
+        if (run.verdict == Verdict::cannot_say)
+            out += "not played: " + run.why_not + "\n";
+        else
+            out += report::range_text(run.device_low, run.device_high) + ", " + spelled(run.verdict) +
+                   "; tightest in " + run.phase + "\n";
+        std::string settings;
+        for (const report::Setting& setting : run.settings)
+            settings += " --set '" + setting.key + "=" + setting.value + "'";
+        out += "    " + settings + "\n";
+    }
+    if (!risk.plan.empty() && risk.plan.back().verdict != Verdict::fits &&
+        risk.plan.back().verdict != Verdict::cannot_say)
+        out += "  stop there: what comes after needs no less\n";
+    return out;
+}
+
+}  // namespace
+
+std::string to_text(const CheckpointingRisk& risk) {
+    for (const report::Report* report : {&risk.on, &risk.off})
+        if (report->verdict == Verdict::cannot_say) return "cannot say: " + report->reason + "\n";
+    std::string out = std::string(report::to_text(risk.level)) + " risk in turning gradient checkpointing off" +
+                      (risk.is_on ? "" : " (it is off in the job)") + "\n";
+    out += "  on:  " + need_text(risk.on) + "  off: " + need_text(risk.off);
+    if (risk.off.breaks_first)
+        out += "  breaks first in " + risk.off.breaks_first->phase +
+               (risk.off.breaks_first->stage.empty() ? "" : ", " + risk.off.breaks_first->stage) + "\n";
+    out += "\nwhy\n";
+    for (const std::string& reason : risk.why) out += "  - " + reason + "\n";
+    return out + buckets_text(risk) + instead_text(risk) + plan_text(risk);
+}
+
+}  // namespace vram::advise
