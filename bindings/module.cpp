@@ -14,5 +14,6 @@ PYBIND11_MODULE(_core, m) {
     vram::python::register_check(m);
     vram::python::register_decisions(m);
     vram::python::register_diagnose(m);
+    vram::python::register_explain(m);
     vram::python::register_cli(m);
 }

@@ -11,6 +11,7 @@ void register_advise(pybind11::module_& m);
 void register_catalogue(pybind11::module_& m);
 void register_decisions(pybind11::module_& m);
 void register_diagnose(pybind11::module_& m);
+void register_explain(pybind11::module_& m);
 void register_cli(pybind11::module_& m);
 
 }  // namespace vram::python

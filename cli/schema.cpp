@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view text = R"json({
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "title": "vramest",
-  "description": "$defs/report is what `vramest check --json` prints, $defs/advice what `vramest advise --json` does, $defs/diagnosis what `vramest diagnose --json` does, $defs/max, grow and sweep what these verbs do, $defs/job a job file. Sizes are bytes.",
+  "description": "$defs/report is what `vramest check --json` prints, $defs/advice what `vramest advise --json` does, $defs/diagnosis what `vramest diagnose --json` does, $defs/max, grow, sweep, explained and risk what these verbs do, $defs/job a job file. Sizes are bytes.",
   "$defs": {
     "bytes": {"type": "integer"},
     "verdict": {"enum": ["fits", "tight", "does_not_fit", "cannot_say"]},
@@ -64,6 +64,12 @@ constexpr std::string_view text = R"json({
         "settings": {"$ref": "#/$defs/settings"}, "device_low": {"$ref": "#/$defs/bytes_or_null"},
         "device_high": {"$ref": "#/$defs/bytes_or_null"}, "why": {"type": "string"}}}},
       "diagnostics": {"$ref": "#/$defs/diagnostics"}}},
+    "category": {"enum": ["weights", "adapter", "gradients", "optimizer_state", "activations", "checkpoints", "inputs",
+                "latents_and_embeddings", "ema", "model_cache", "workspace", "rounding", "unallocated", "context", "libraries"]},
+    "breakdown": {"description": "adds up to device_low and device_high", "type": "array", "items": {"type": "object", "properties": {
+                "component": {"type": "string"}, "category": {"$ref": "#/$defs/category"}, "low": {"$ref": "#/$defs/bytes"},
+                "high": {"$ref": "#/$defs/bytes"}, "source": {"type": "string"}}}},
+    "setting": {"description": "as of --set", "type": "object", "properties": {"key": {"type": "string"}, "value": {"type": "string"}}},
     "report": {
       "type": "object",
       "required": ["schema", "vramest", "job", "gpu", "verdict", "reason", "peak", "counts", "phases", "breakdown", "advice", "risk", "diagnostics"],
@@ -106,10 +112,7 @@ constexpr std::string_view text = R"json({
                 "stages": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"},
                 "tensors_peak": {"$ref": "#/$defs/bytes"}, "tensors_end": {"$ref": "#/$defs/bytes"},
                 "allocated_peak": {"$ref": "#/$defs/bytes"}, "reserved_peak": {"$ref": "#/$defs/bytes"}}}}}}},
-        "breakdown": {"description": "adds up to device_low and device_high", "type": "array", "items": {"type": "object", "properties": {
-                "component": {"type": "string"}, "category": {"enum": ["weights", "adapter", "gradients", "optimizer_state", "activations",
-                "checkpoints", "inputs", "latents_and_embeddings", "ema", "model_cache", "workspace", "rounding", "unallocated", "context",
-                "libraries"]}, "low": {"$ref": "#/$defs/bytes"}, "high": {"$ref": "#/$defs/bytes"}, "source": {"type": "string"}}}},
+        "breakdown": {"$ref": "#/$defs/breakdown"},
         "advice": {"type": "array", "items": {"type": "object"}},
         "risk": {"type": "object", "properties": {"level": {"enum": ["low", "medium", "high"]}, "why": {"type": "array", "items": {"type": "string"}}}},
         "diagnostics": {"$ref": "#/$defs/diagnostics"}
@@ -196,6 +199,63 @@ constexpr std::string_view text = R"json({
         "fits": {"type": "array", "items": {"$ref": "#/$defs/proposal"}}, "helps": {"type": "array", "items": {"$ref": "#/$defs/proposal"}},
         "idle": {"type": "array", "items": {"$ref": "#/$defs/change"}},
         "nearest": {"anyOf": [{"$ref": "#/$defs/proposal"}, {"type": "null"}]}}
+    },
+    "explained": {
+      "type": "object",
+      "required": ["schema", "vramest", "report", "timeline", "moment", "contributions"],
+      "properties": {
+        "schema": {"const": 1},
+        "vramest": {"type": "string"},
+        "report": {"$ref": "#/$defs/report"},
+        "timeline": {"description": "null where the verdict is cannot_say", "type": ["object", "null"], "properties": {
+                "parts": {"description": "phases and what lies between them, events [begin, end)", "type": "array", "items": {"type": "object",
+                    "properties": {"phase": {"type": "string"}, "begin": {"type": "integer"}, "end": {"type": "integer"},
+                    "first_point": {"type": "integer"}, "points": {"type": "integer"}}}},
+                "points": {"description": "[event, allocated, reserved]: the highest from that event to the next point's", "type": "array",
+                    "items": {"type": "array", "minItems": 3, "maxItems": 3}}}},
+        "moment": {"description": "null where the verdict is cannot_say", "type": ["object", "null"], "properties": {
+                "phase": {"type": "string"}, "stage": {"type": "string"}, "tensors": {"$ref": "#/$defs/bytes"},
+                "allocated": {"$ref": "#/$defs/bytes"}, "reserved": {"$ref": "#/$defs/bytes"}, "device_low": {"$ref": "#/$defs/bytes"},
+                "device_high": {"$ref": "#/$defs/bytes"}, "breakdown": {"$ref": "#/$defs/breakdown"},
+                "blocks": {"description": "the largest first, those that are alike together", "type": "array", "items": {"type": "object",
+                    "properties": {"count": {"type": "integer"}, "bytes": {"$ref": "#/$defs/bytes"}, "total": {"$ref": "#/$defs/bytes"},
+                    "component": {"type": "string"}, "category": {"$ref": "#/$defs/category"}, "op": {"type": "string"},
+                    "phase": {"type": "string"}, "stage": {"type": "string"}, "module": {"type": "string"}, "class": {"type": "string"},
+                    "backward": {"type": "boolean"}}}},
+                "left_out_blocks": {"type": "integer"}, "left_out": {"$ref": "#/$defs/bytes"}}},
+        "contributions": {"type": "array", "items": {"type": "object", "properties": {
+                "option": {"type": "string"}, "value": {"type": "string"},
+                "instead": {"anyOf": [{"$ref": "#/$defs/setting"}, {"type": "null"}]}, "why_not": {"type": "string"},
+                "difference": {"description": "the job as it is − with `instead`; null where that was not played", "type": ["object", "null"],
+                    "properties": {"device_low": {"$ref": "#/$defs/bytes"}, "device_high": {"$ref": "#/$defs/bytes"},
+                    "needs_low": {"description": "of the phase that decides; null where it is gone then", "type": ["integer", "null"]},
+                    "needs_high": {"type": ["integer", "null"]}, "tensors": {"$ref": "#/$defs/bytes"},
+                    "verdict_without": {"$ref": "#/$defs/verdict"}}}}}}
+      }
+    },
+    "risk": {
+      "type": "object",
+      "required": ["schema", "vramest", "level", "why", "is_on", "on", "off", "buckets", "breaks_first", "instead", "plan"],
+      "properties": {
+        "schema": {"const": 1},
+        "vramest": {"type": "string"},
+        "level": {"description": "of having gradient checkpointing off", "enum": ["low", "medium", "high"]},
+        "why": {"type": "array", "items": {"type": "string"}},
+        "is_on": {"type": "boolean"},
+        "on": {"$ref": "#/$defs/report"},
+        "off": {"$ref": "#/$defs/report"},
+        "buckets": {"description": "without it", "type": "array", "items": {"type": "object", "properties": {
+                "bucket": {"type": "array", "items": {"type": "integer"}}, "batch_size": {"type": "integer"}, "phase": {"type": "string"},
+                "needs_low": {"$ref": "#/$defs/bytes"}, "needs_high": {"$ref": "#/$defs/bytes"}, "verdict": {"$ref": "#/$defs/verdict"}}}},
+        "breaks_first": {"type": ["object", "null"], "properties": {"phase": {"type": "string"}, "stage": {"type": "string"}}},
+        "instead": {"type": "array", "items": {"type": "object", "properties": {"changes": {"type": "array", "items": {"type": "object",
+                "properties": {"lever": {"type": "string"}, "text": {"type": "string"}}}}, "verdict": {"$ref": "#/$defs/verdict"},
+                "phase": {"type": "string"}, "device_low": {"$ref": "#/$defs/bytes"}, "device_high": {"$ref": "#/$defs/bytes"}}}},
+        "plan": {"type": "array", "items": {"type": "object", "properties": {"text": {"type": "string"},
+                "settings": {"type": "array", "items": {"$ref": "#/$defs/setting"}}, "verdict": {"$ref": "#/$defs/verdict"},
+                "phase": {"type": "string"}, "device_low": {"$ref": "#/$defs/bytes"}, "device_high": {"$ref": "#/$defs/bytes"},
+                "why_not": {"type": "string"}}}}
+      }
     },
     "job": {
       "type": "object",

@@ -10,7 +10,7 @@ namespace {
 
 using report::Verdict;
 
-constexpr std::size_t name_width = 46, most_phases = 12, columns = 72;
+constexpr std::size_t name_width = 46, most_parts = 24, columns = 72;
 
 std::string spelled(std::string_view word) {
     std::string out(word);
@@ -27,7 +27,7 @@ std::string timeline_text(const Explained& explained) {
     const device::Timeline& timeline = explained.timeline;
     const Bytes full = full_height(explained);
     const std::vector<std::size_t> widths = columns_of(timeline, columns);
-    const bool parted = timeline.parts.size() <= most_phases;
+    const bool parted = timeline.parts.size() <= most_parts;
     std::string allocated = "  allocated  ", reserved = "  reserved   ", numbers = "             ", legend;
     std::size_t number = 0, hidden = 0;
     for (std::size_t i = 0; i < timeline.parts.size(); ++i) {
@@ -50,7 +50,8 @@ std::string timeline_text(const Explained& explained) {
         }
         const std::string label = std::to_string(++number);
         if (parted) {
-            numbers += (label + std::string(widths[i], ' ')).substr(0, widths[i]);
+            numbers +=
+                label.size() > widths[i] ? std::string(widths[i], ' ') : left(label, widths[i]).substr(0, widths[i]);
         } else if (part.phase != explained.moment.phase) {
             ++hidden;
             continue;
@@ -58,6 +59,7 @@ std::string timeline_text(const Explained& explained) {
         legend += "  " + label + " " + part.phase + ": up to " + vram::to_text(highest_allocated) + " allocated, " +
                   vram::to_text(highest_reserved) + " reserved\n";
     }
+    numbers.resize(numbers.find_last_not_of(' ') + 1);
     if (hidden > 0) legend += "  and " + std::to_string(hidden) + " more phases, in their order\n";
     return "\nthe run; full height is " + vram::to_text(full) + "\n" + allocated + "\n" + reserved + "\n" +
            (parted ? numbers + "\n" : "") + legend;

@@ -22,6 +22,10 @@ CheckOptions with(CheckOptions options, const std::vector<Setting>& settings) {
     return options;
 }
 
+auto says(std::string_view key) {
+    return [key](const Setting& setting) { return setting.key == key; };
+}
+
 Setting checkpointing(bool on) { return {"train.gradient_checkpointing", on ? "true" : "false"}; }
 
 std::string size_text(const BucketRisk& bucket) {
@@ -138,7 +142,11 @@ class Assessor {
         PlannedRun planned;
         planned.text = std::move(text);
         planned.settings = std::move(settings);
-        const Report report = report::check(document_, with(options_, planned.settings), catalogue_);
+        CheckOptions options = options_;
+        const bool sizes_said = std::any_of(planned.settings.begin(), planned.settings.end(), says("data.buckets"));
+        // A resolution that was asked for stands in the buckets already, and the two exclude each other.
+        if (sizes_said) std::erase_if(options.settings, says("data.resolution"));
+        const Report report = report::check(document_, with(std::move(options), planned.settings), catalogue_);
         planned.verdict = report.verdict;
         if (report.peak) {
             planned.phase = report.peak->phase;
@@ -178,16 +186,17 @@ class Assessor {
             add("a batch of its top bucket, " + size_text(top) + ", needs " +
                 report::range_text(top.needs_low, top.needs_high) + ", one of its smallest, " + size_text(least) +
                 ", " + report::range_text(least.needs_low, least.needs_high) +
-                ": a run passes for as long as no large batch comes");
+                (least.verdict == Verdict::fits && top.verdict != Verdict::fits
+                     ? ": a run goes well for as long as no large batch comes"
+                     : ""));
         if (top.batch_size > 1)
             add("what is kept grows with the batch, which is " + std::to_string(top.batch_size) +
                 " at the top bucket, " + size_text(top));
         const auto fitting = std::count_if(out_.buckets.begin(), out_.buckets.end(),
                                            [](const BucketRisk& bucket) { return bucket.verdict == Verdict::fits; });
         const auto all = static_cast<std::ptrdiff_t>(out_.buckets.size());
-        if (fitting < all)
-            add(std::to_string(fitting) + " of " + std::to_string(all) + (all == 1 ? " bucket fits" : " buckets fit") +
-                " without it");
+        if (fitting < all && all > 1)
+            add(std::to_string(fitting) + " of " + std::to_string(all) + " buckets fit without it");
     }
     void add(std::string reason) { out_.why.push_back(std::move(reason)); }
 
@@ -197,9 +206,7 @@ class Assessor {
     }
 
     void instead() {
-        if (document_.text.empty()) return;
-        const Advised advised =
-            advise(document_.text, document_.file_name, with(options_, {checkpointing(false)}), catalogue_);
+        const Advised advised = advise(document_, with(options_, {checkpointing(false)}), catalogue_);
         out_.instead = advised.fits;
         if (out_.instead.empty() && advised.nearest) out_.instead = {*advised.nearest};
         out_.instead.resize(std::min(out_.instead.size(), most_instead));

@@ -65,8 +65,8 @@ std::string plan_text(const CheckpointingRisk& risk) {
             settings += " --set '" + setting.key + "=" + setting.value + "'";
         out += "    " + settings + "\n";
     }
-    if (!risk.plan.empty() && risk.plan.back().verdict != Verdict::fits &&
-        risk.plan.back().verdict != Verdict::cannot_say)
+    // With nothing set but checkpointing it is the whole job.
+    if (!risk.plan.empty() && risk.plan.back().verdict != Verdict::fits && risk.plan.back().settings.size() > 1)
         out += "  stop there: what comes after needs no less\n";
     return out;
 }

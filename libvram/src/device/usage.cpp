@@ -309,18 +309,25 @@ std::vector<TimelinePart> parts_of(const Trace& trace) {
     const auto count = static_cast<std::int64_t>(trace.events.size());
     std::vector<TimelinePart> parts;
     std::int64_t from = 0;
-    const auto close = [&](std::string phase, std::int64_t end) {
-        if (end > from) parts.push_back({std::move(phase), from, end, 0, 0});
+    std::string phase;
+    const auto close = [&](std::int64_t end) {
+        if (end > from) parts.push_back({phase, from, end, 0, 0});
         from = end;
     };
     for (std::int64_t i = 0; i < count; ++i) {
         const Event& event = trace.events[static_cast<std::size_t>(i)];
         if (event.kind != EventKind::mark) continue;
         const Mark& mark = trace.marks[static_cast<std::size_t>(event.slot)];
-        if (mark.kind == MarkKind::phase_begin) close({}, i);
-        if (mark.kind == MarkKind::phase_end) close(mark.name, i + 1);
+        if (mark.kind == MarkKind::phase_begin) {
+            close(i);
+            phase = mark.name;
+        }
+        if (mark.kind == MarkKind::phase_end) {
+            close(i + 1);
+            phase.clear();
+        }
     }
-    close({}, count);
+    close(count);
     return parts;
 }
 }  // namespace
@@ -333,15 +340,22 @@ Usage replay(const Trace& trace, const AllocatorConfig& config, Capacity capacit
 Timeline timeline(const Trace& trace, const AllocatorConfig& config, std::size_t most_points, Capacity capacity,
                   const Scratch& scratch) {
     Timeline out{{}, parts_of(trace)};
-    // Every part has a point; of the others half go by events, so that a load of few large ones is seen beside steps.
+    // Every part has a point. What lies between phases has no more; of the others half go by events, so that a load of
+    // few large ones is seen beside steps.
     const std::size_t parts = out.parts.size();
+    const auto phases = static_cast<std::size_t>(std::count_if(
+        out.parts.begin(), out.parts.end(), [](const TimelinePart& part) { return !part.phase.empty(); }));
     const std::size_t spare = most_points > parts ? most_points - parts : 0;
     for (TimelinePart& part : out.parts) {
         const std::int64_t events = part.end - part.begin;
-        const auto by_events = static_cast<std::size_t>(static_cast<double>(spare) / 2 * static_cast<double>(events) /
-                                                        static_cast<double>(trace.events.size()));
+        std::size_t more = 0;
+        if (!part.phase.empty() || phases == 0) {
+            const double share = static_cast<double>(events) / static_cast<double>(trace.events.size());
+            more = spare / 2 / std::max<std::size_t>(phases, 1) +
+                   static_cast<std::size_t>(static_cast<double>(spare) / 2 * share);
+        }
         part.first_point = out.points.size();
-        part.points = std::min(1 + spare / 2 / parts + by_events, static_cast<std::size_t>(events));
+        part.points = std::min(1 + more, static_cast<std::size_t>(events));
         for (std::size_t n = 0; n < part.points; ++n)
             out.points.push_back(
                 {part.begin + events * static_cast<std::int64_t>(n) / static_cast<std::int64_t>(part.points), 0, 0});

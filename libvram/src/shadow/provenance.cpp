@@ -20,7 +20,11 @@ void Provenance::name_parameter(const Parameter* parameter, std::string name) { 
 
 void Provenance::put(const Parameter* parameter, Slot slot) {
     const auto name = names_.find(parameter);
-    if (depth_ == 0 && slot >= 0 && name != names_.end()) slots_[slot] = name->second;
+    if (name != names_.end()) put(slot, name->second);
+}
+
+void Provenance::put(Slot slot, const std::string& name) {
+    if (depth_ == 0 && slot >= 0) slots_[slot] = name;
 }
 
 Noted::Noted(Run& run, const void* identity, bool backward)

@@ -34,6 +34,7 @@ class Provenance {
     void name_block(const void* identity, std::string_view name, std::string_view class_name);
     void name_parameter(const Parameter* parameter, std::string name);
     void put(const Parameter* parameter, Slot slot);
+    void put(Slot slot, const std::string& name);  ///< what is no parameter yet
 
   private:
     friend class Noted;

@@ -182,6 +182,36 @@ TEST_CASE("the schema has a place for every key of a report") {
     check_keys(nlohmann::json::parse(say({"check", "no such file", "--json"}).out), defs.at("report"), defs, "report");
 }
 
+TEST_CASE("the schema has a place for every key of explain and risk") {
+    const nlohmann::json schema = nlohmann::json::parse(say({"schema"}).out);
+    const JobFile job("train: {method: lora, rank: 4, gradient_checkpointing: true}\n");
+    const nlohmann::json& defs = schema.at("$defs");
+    for (const auto& [verb, def] : {std::pair{"explain", "explained"}, {"risk", "risk"}})
+        for (const char* gpu : {"h200", "rtx-3060", "no-such-card"}) {
+            CAPTURE(verb);
+            CAPTURE(gpu);
+            const Said said = say({verb, job.path(), "--gpu", gpu, "--json"});
+            check_keys(nlohmann::json::parse(said.out), defs.at(def), defs, verb);
+            CHECK(said.code == (std::string(gpu) == "h200" ? 0 : std::string(gpu) == "rtx-3060" ? 1 : 2));
+        }
+}
+
+TEST_CASE("explain writes its picture where it is told") {
+    const JobFile job;
+    const std::string out = job.path() + ".svg";
+    CHECK(say({"explain", job.path(), "--gpu", "h200", "--phase", "call", "--svg", out}).code == 0);
+    std::ifstream stream(out);
+    std::string first;
+    std::getline(stream, first);
+    CHECK(first.starts_with("<svg "));
+    std::filesystem::remove(out);
+    CHECK(say({"explain", job.path(), "--gpu", "h200", "--svg", "/no/such/folder/x.svg"}).code == 2);
+    CHECK(say({"explain", job.path(), "--gpu", "h200", "--phase", "step 1", "--svg", out}).code == 2);
+    CHECK_FALSE(std::filesystem::exists(out));
+    CHECK(say({"explain", job.path(), "--gpu", "h200", "--phase", ""}).code == 2);
+    CHECK(say({"risk", job.path(), "--gpu", "h200"}).code == 2);  // a call trains nothing
+}
+
 TEST_CASE("trace writes the events where it is told") {
     const JobFile job;
     const std::string out = job.path() + ".json";

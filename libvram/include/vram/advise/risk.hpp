@@ -53,7 +53,7 @@ struct CheckpointingRisk {
 /// `check`.
 [[nodiscard]] CheckpointingRisk risk(std::string_view text, std::string file_name, const report::CheckOptions& options,
                                      const profile::Catalogue& catalogue);
-/// The same of a document that is there already. `instead` edits a text, and is empty where there is none.
+/// The same of a document that is there already.
 [[nodiscard]] CheckpointingRisk risk(io::Document document, const report::CheckOptions& options,
                                      const profile::Catalogue& catalogue);
 

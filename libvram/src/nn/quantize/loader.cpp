@@ -4,6 +4,9 @@
 #include <map>
 #include <set>
 
+#include "shadow/memo.hpp"
+#include "shadow/provenance.hpp"
+
 namespace vram::nn::quantize {
 namespace {
 
@@ -19,6 +22,13 @@ class WeightScope {
     shadow::ComponentScope scope_;
 };
 
+/// The weight that stands there in full is this layer's.
+void note_full(const QuantizedLayer& layer) {
+    const shadow::Memo* memo = layer.run().memo();
+    if (memo != nullptr && memo->provenance != nullptr && layer.full.defined())
+        memo->provenance->put(layer.full.storage()->slot, layer.name);
+}
+
 }  // namespace
 
 void Loader::load(std::size_t first, std::size_t last, const std::vector<QuantizedLayer*>& in_full) {
@@ -32,6 +42,7 @@ void Loader::load(std::size_t first, std::size_t last, const std::vector<Quantiz
         if (layer != in_full.end() && (*layer)->place == i) {
             if (!(*layer)->stays_on_host())
                 (*layer)->full = weights_.run().empty((*layer)->weight, (*layer)->dtype(), Op::parameter);
+            note_full(**layer);
             ++layer;
         }
         if (!stored.contains(&all[i]) && !all[i].stays_on_host) weights_.to_gpu(all[i]);
@@ -46,8 +57,10 @@ void Loader::load() {
 void Loader::convert(const std::vector<QuantizedLayer*>& layers) {
     const WeightScope scope(weights_);
     const shadow::NoGrad no_grad(weights_.run());
-    for (QuantizedLayer* layer : layers)
+    for (QuantizedLayer* layer : layers) {
         if (layer->quantizer->prepare != nullptr) layer->quantizer->prepare(weights_, *layer);
+        note_full(*layer);
+    }
     for (QuantizedLayer* layer : layers) layer->quantizer->convert(weights_, *layer);
 }
 
