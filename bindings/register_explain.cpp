@@ -8,6 +8,7 @@
 #include "asked.hpp"
 #include "catalogue.hpp"
 #include "register.hpp"
+#include "values.hpp"
 #include "vram/advise/explain.hpp"
 #include "vram/advise/risk.hpp"
 
@@ -18,12 +19,6 @@ namespace vram::python {
 namespace {
 
 using namespace advise;
-
-/// An answer may quote a file that is not UTF-8.
-py::str lossy(std::string_view text) {
-    return py::reinterpret_steal<py::str>(
-        PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-}
 
 template <class Answer>
 py::object dict_of(const Answer& answer) {

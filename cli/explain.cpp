@@ -1,5 +1,6 @@
 #include "vram/advise/explain.hpp"
 
+#include <filesystem>
 #include <ostream>
 
 #include "input.hpp"
@@ -7,6 +8,23 @@
 #include "vram/probe/driver.hpp"
 
 namespace vram::cli {
+namespace {
+
+/// The user's own file is never touched.
+Diagnostics write_picture(const Arguments& arguments, const std::string& svg) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(arguments.file, arguments.out, ignored))
+        return {{Severity::error,
+                 Problem::conflict,
+                 {},
+                 "--svg",
+                 arguments.out,
+                 {},
+                 "--svg names the job itself, which is never touched"}};
+    return write_output(arguments.out, svg);
+}
+
+}  // namespace
 
 int explain(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
@@ -19,7 +37,7 @@ int explain(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const advise::Explained explained = advise::explain(*text, arguments.file, options, catalogue, how);
     out << (arguments.json ? to_json(explained) + "\n" : to_text(explained));
     if (const std::string svg = to_svg(explained); !arguments.out.empty() && !svg.empty())
-        if (const Diagnostics complaints = write_output(arguments.out, svg); !complaints.empty()) {
+        if (const Diagnostics complaints = write_picture(arguments, svg); !complaints.empty()) {
             for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
             return 2;
         }

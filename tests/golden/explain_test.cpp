@@ -37,7 +37,7 @@ TEST_CASE("golden: a job of FLUX explained, and the risk of turning its checkpoi
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     advise::ExplainOptions how;
     how.most_points = 24;  // so that a person can read them
-    how.most_blocks = 10;
+    how.most_blocks = 8;
     const advise::Explained explained = advise::explain(text, file, {}, catalogue, how);
     compare("flux_lora_fits.explain.txt", to_text(explained));
     compare("flux_lora_fits.explain.json", to_json(explained) + "\n");

@@ -9,6 +9,7 @@
 #include "base/blocks.hpp"
 #include "report/kernels.hpp"
 #include "report/opened.hpp"
+#include "report/played.hpp"
 #include "report/summarize.hpp"
 #include "shadow/memo.hpp"
 #include "shadow/op.hpp"
@@ -200,12 +201,17 @@ Moment moment_of(const Replayed& replayed, const Report& report, const device::P
     out.breakdown = report::breakdown_of(replayed.trace, need, replayed.card, phase, low, high);
     for (const report::Part& part : out.breakdown)
         if (part.source == "counted" && part.category != shadow::Category::workspace) out.tensors += part.low;
-    out.blocks = blocks_of(replayed, phase.allocated_peak_event);
-    for (std::size_t n = how.most_blocks; n < out.blocks.size(); ++n) {
-        out.left_out_blocks += out.blocks[n].count;
-        out.left_out += out.blocks[n].total;
+    // Weights are much and known; what else is alive has as many lines of its own.
+    std::size_t weights = 0, others = 0;
+    for (LiveBlocks& blocks : blocks_of(replayed, phase.allocated_peak_event)) {
+        std::size_t& of_its_kind = blocks.category == shadow::Category::weights ? weights : others;
+        if (of_its_kind++ < how.most_blocks) {
+            out.blocks.push_back(std::move(blocks));
+        } else {
+            out.left_out_blocks += blocks.count;
+            out.left_out += blocks.total;
+        }
     }
-    out.blocks.resize(std::min(out.blocks.size(), how.most_blocks));
     return out;
 }
 

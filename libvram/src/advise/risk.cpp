@@ -106,7 +106,10 @@ class Assessor {
   private:
     void plan() {
         const Setting off = checkpointing(false);
-        if (out_.buckets.empty()) return run("as it is", {off}), void();
+        if (out_.buckets.empty()) {
+            run("as it is", {off});
+            return;
+        }
         const BucketRisk& top = *std::max_element(out_.buckets.begin(), out_.buckets.end(), needs_less);
         const BucketRisk& least = *std::min_element(out_.buckets.begin(), out_.buckets.end(), needs_less);
         const bool samples = costliest(out_.off, "sample") != nullptr;

@@ -30,9 +30,6 @@ struct Opened {
 [[nodiscard]] expected<Opened> open(std::string_view text, std::string file_name, const CheckOptions& options,
                                     const profile::Catalogue& catalogue, Diagnostics& notes);
 
-/// How the job's environment lets torch allocate. What of it is ignored on its system goes to `notes`.
-[[nodiscard]] device::AllocatorConfig allocator_of(const Opened& opened, Diagnostics& notes);
-
 /// Runs a step that may meet a job too large to be played, and turns what it throws into a complaint.
 /// What a config asks that was read from a folder, and its own class could not do either, is that config's mistake.
 [[nodiscard]] expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Opened& opened);

@@ -146,6 +146,13 @@ TEST_CASE("a trainer's own file is planned by the job file's names, samples last
     CHECK(risk.plan[0].device_high < risk.plan[1].device_high);
     CHECK(risk.plan[3].device_high == risk.off.peak->device_high);
     CHECK(risk.off.phase("sample") != nullptr);
+    report::CheckOptions quiet;
+    quiet.gpu = "h200";
+    quiet.settings = {{"sample", "null"}};
+    const report::Report silent = report::check(text, "flux_lora.yaml", quiet, catalogue());
+    CHECK(silent.phase("sample") == nullptr);
+    CHECK(silent.phase("baseline_sample") == nullptr);
+    CHECK(silent.phase("step 2") != nullptr);
 }
 
 TEST_CASE("what would make it fit without checkpointing does, as advise says") {

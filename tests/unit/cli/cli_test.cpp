@@ -209,7 +209,10 @@ TEST_CASE("explain writes its picture where it is told") {
     CHECK(say({"explain", job.path(), "--gpu", "h200", "--phase", "step 1", "--svg", out}).code == 2);
     CHECK_FALSE(std::filesystem::exists(out));
     CHECK(say({"explain", job.path(), "--gpu", "h200", "--phase", ""}).code == 2);
-    CHECK(say({"risk", job.path(), "--gpu", "h200"}).code == 2);  // a call trains nothing
+    CHECK(say({"explain", job.path(), "--gpu", "h200", "--svg", job.path()}).err.find("never touched") !=
+          std::string::npos);
+    CHECK(say({"check", job.path(), "--gpu", "h200"}).code == 0);  // it is what it was
+    CHECK(say({"risk", job.path(), "--gpu", "h200"}).code == 2);   // a call trains nothing
 }
 
 TEST_CASE("trace writes the events where it is told") {

@@ -35,8 +35,8 @@ struct Moment {
     Bytes tensors = 0, allocated = 0, reserved = 0;
     Bytes device_low = 0, device_high = 0;
     std::vector<report::Part> breakdown;  // adds up to device_low and device_high
-    /// The largest first, by their total. With those left out they add up to the breakdown's tensors and workspace,
-    /// where a convolution's scratch counts as it was replayed.
+    /// The largest of weights and of all else, the largest first by their total. With those left out they add up to the
+    /// breakdown's tensors and workspace, where a convolution's scratch counts as it was replayed.
     std::vector<LiveBlocks> blocks;
     std::int64_t left_out_blocks = 0;
     Bytes left_out = 0;
@@ -64,7 +64,7 @@ struct Contribution {
 struct ExplainOptions {
     std::string phase;              // whose peak is taken apart; empty: the one that decides
     std::size_t most_points = 400;  // of the timeline
-    std::size_t most_blocks = 20;
+    std::size_t most_blocks = 12;   // of weights, and as many of all else
 };
 
 /// Why a job needs what it needs.
