@@ -11,6 +11,7 @@
 #include "report/opened.hpp"
 #include "report/played.hpp"
 #include "report/summarize.hpp"
+#include "run/asides.hpp"
 #include "shadow/memo.hpp"
 #include "shadow/op.hpp"
 #include "shadow/provenance.hpp"
@@ -45,8 +46,8 @@ std::optional<Replayed> replay(const report::Opened& opened, const CheckOptions&
         out.card = report::card_of(*catalogue.cards().device(report.gpu.id), environment, report.gpu.chosen_by);
     shadow::Run run(report::kernels_of(environment, out.card.profile));
     run.memo()->provenance = &out.provenance;
-    const expected<run::Facts> facts =
-        report::guarded([&] { return opened.trainer->play(opened.job, catalogue, run); }, opened);
+    const expected<run::Facts> facts = report::guarded(
+        [&] { return opened.trainer->play(opened.job, catalogue, run, run::Asides::left_out); }, opened);
     if (!facts) return {};
     run.memo()->provenance = nullptr;
     out.trace = std::move(run.trace);
