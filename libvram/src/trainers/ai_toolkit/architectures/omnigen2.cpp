@@ -239,9 +239,9 @@ constexpr std::string_view text_encoders[] = {"qwen25_vl_3b"};
 constexpr std::string_view block_names[] = {"noise_refiner", "context_refiner", "layers"};
 constexpr std::string_view options[] = {"use_image_refiner"};
 
-std::string_view refuses(const std::map<std::string, std::string>& options) {
-    const auto found = options.find("use_image_refiner");
-    const bool asks = found != options.end() && found->second != "false";
+std::string_view refuses(const std::map<std::string, std::string>& said) {
+    const auto found = said.find("use_image_refiner");
+    const bool asks = found != said.end() && found->second != "false";
     return asks ? "use_image_refiner is not played: it adapts ref_image_refiner, too" : std::string_view{};
 }
 
