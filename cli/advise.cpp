@@ -1,6 +1,5 @@
 #include "vram/advise/advise.hpp"
 
-#include <filesystem>
 #include <ostream>
 
 #include "input.hpp"
@@ -10,26 +9,48 @@
 namespace vram::cli {
 namespace {
 
-Diagnostics refusal(Problem problem, const std::string& file, std::string text) {
-    return {{Severity::error, problem, {}, "--write", file, {}, std::move(text)}};
+void say(const Diagnostics& complaints, std::ostream& err) {
+    for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
 }
 
-/// Writes the first proposal's file. The user's own is never touched.
-Diagnostics write(const Arguments& arguments, const advise::Advised& advised) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(arguments.file, arguments.out, ignored))
-        return refusal(Problem::conflict, arguments.out, "--write names the file itself, which is never touched");
-    if (advised.fits.empty())
-        return refusal(Problem::no_data, arguments.out,
-                       advised.before.verdict == report::Verdict::fits
-                           ? "nothing has to change, so nothing is written"
-                           : "no change makes it fit, so nothing is written");
-    return write_output(arguments.out, advised.fits.front().file);
+/// Writes the first proposal's file, and says what it is; what stands beside the file is said, too, as it is not in it.
+/// Returns the exit code.
+int write(const Arguments& arguments, const advise::Advised& advised, std::ostream& err) {
+    const int code = advise::exit_code(advised);
+    if (advised.before.verdict == report::Verdict::fits) {
+        err << "nothing has to change, so nothing is written\n";
+        return code;
+    }
+    if (advised.fits.empty()) {
+        err << "no change makes it fit, so nothing is written\n";
+        return code;
+    }
+    const advise::Proposal& first = advised.fits.front();
+    std::string beside;
+    bool has_edits = false;
+    for (const advise::Placed& placed : first.changes) {
+        has_edits = has_edits || !placed.edits.empty();
+        if (!placed.change.shell.empty()) beside += "  " + placed.change.shell + "\n";
+    }
+    if (!has_edits) {
+        err << "no change of the file alone makes it fit, so nothing is written; it fits with\n" << beside;
+        return code;
+    }
+    if (const Diagnostics complaints = write_output(arguments.out, first.file); !complaints.empty()) {
+        say(complaints, err);
+        return 2;
+    }
+    err << arguments.out << ": written, with the first advice in it\n";
+    if (!beside.empty()) err << "it fits only with this beside it\n" << beside;
+    if (!arguments.options.settings.empty()) err << "what --set and its like say is not in it\n";
+    return code;
 }
 
 }  // namespace
 
 int advise(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+    if (const Diagnostics own = refuse_own_file("--write", arguments.out, arguments.file); !own.empty())
+        return refuse(own, arguments.json, out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
     if (!text) return refuse(text.error(), arguments.json, out, err);
@@ -37,12 +58,8 @@ int advise(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
     const advise::Advised advised = advise::advise(*text, arguments.file, options, catalogue);
     out << (arguments.json ? to_json(advised) + "\n" : to_text(advised));
-    if (!arguments.out.empty() && advised.before.verdict != report::Verdict::cannot_say)
-        if (const Diagnostics complaints = write(arguments, advised); !complaints.empty()) {
-            for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
-            return std::max(1, advise::exit_code(advised));
-        }
-    return advise::exit_code(advised);
+    const bool writes = !arguments.out.empty() && advised.before.verdict != report::Verdict::cannot_say;
+    return writes ? write(arguments, advised, err) : advise::exit_code(advised);
 }
 
 }  // namespace vram::cli

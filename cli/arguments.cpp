@@ -101,6 +101,10 @@ expected<Arguments> finish(Arguments arguments, const Raw& raw) {
             add(complaint(Problem::unknown_option, "--set", set, {}, "--set takes KEY=VALUE, not " + set));
         else
             arguments.options.settings.push_back({set.substr(0, equals), set.substr(equals + 1)});
+        const std::string key = set.substr(0, std::min(equals, set.size()));
+        if ((key == "gpu" || key == "capacity") && !(raw.gpu.empty() && raw.capacity.empty()))
+            add(complaint(Problem::conflict, "--set", set, {},
+                          "--set " + key + " and --gpu or --capacity say the same: leave one of them out"));
     }
     if (!raw.alloc_conf.empty())
         arguments.options.settings.push_back({"environment.alloc_conf", as_flow(raw.alloc_conf)});

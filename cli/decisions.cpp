@@ -76,6 +76,8 @@ int grow(const Arguments& arguments, std::ostream& out, std::ostream& err) {
 }
 
 int sweep(const Arguments& arguments, std::ostream& out, std::ostream& err) {
+    if (const Diagnostics own = refuse_own_file("--svg", arguments.svg, arguments.file); !own.empty())
+        return refuse(own, arguments.json, out, err);
     const expected<std::string> text = read_input(arguments.file);
     if (!text) return refuse(text.error(), arguments.json, out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();

@@ -24,4 +24,16 @@ Diagnostics write_output(const std::string& file, const std::string& text) {
                : Diagnostics{{Severity::error, Problem::file_not_found, {file, 0, 0}, {}, {}, {}, "cannot be written"}};
 }
 
+Diagnostics refuse_own_file(const std::string& flag, const std::string& output, const std::string& file) {
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(file, output, ignored)) return {};
+    return {{Severity::error,
+             Problem::conflict,
+             {},
+             flag,
+             output,
+             {},
+             flag + " names the file itself, which is never touched"}};
+}
+
 }  // namespace vram::cli

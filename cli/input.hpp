@@ -13,4 +13,7 @@ namespace vram::cli {
 /// Writes a file anew; the complaint is file_not_found.
 [[nodiscard]] Diagnostics write_output(const std::string& file, const std::string& text);
 
+/// The complaint where `flag` names the file that is read, under whatever name: that one is never touched.
+[[nodiscard]] Diagnostics refuse_own_file(const std::string& flag, const std::string& output, const std::string& file);
+
 }  // namespace vram::cli

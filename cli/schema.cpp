@@ -160,7 +160,7 @@ constexpr std::string_view text = R"json({
                 "text": {"type": "string"}, "says": {"type": "string"}}}},
         "looked_for": {"type": "array", "items": {"type": "string"}},
         "prediction": {"description": "of the config, where one was given", "type": ["object", "null"], "properties": {"verdict": {"$ref": "#/$defs/verdict"},
-                "reason": {"type": "string"}, "phase": {"type": "string"}, "agrees": {"type": "boolean"}, "needs_low": {"$ref": "#/$defs/bytes"},
+                "reason": {"type": "string"}, "phase": {"type": "string"}, "compared": {"type": "boolean"}, "agrees": {"type": "boolean"}, "needs_low": {"$ref": "#/$defs/bytes"},
                 "needs_high": {"$ref": "#/$defs/bytes"}, "capacity": {"$ref": "#/$defs/bytes"}}},
         "diagnostics": {"$ref": "#/$defs/diagnostics"}
       }

@@ -84,7 +84,7 @@ std::string to_text(const Sweep& sweep) {
 std::string to_csv(const Sweep& sweep) {
     std::string out;
     for (const Axis& axis : sweep.axes) out += quoted(axis.key) + ",";
-    out += "verdict,gpu,usable,tensors_peak,device_low,device_high,reason\n";
+    out += "verdict,card,usable,tensors_peak,device_low,device_high,reason\n";
     for (const Cell& cell : sweep.cells) {
         const Trial& trial = cell.trial;
         const bool said = trial.verdict != Verdict::cannot_say;

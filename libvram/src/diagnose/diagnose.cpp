@@ -33,6 +33,7 @@ Prediction prediction_of(const report::Report& report, Phase phase) {
     out.phase = report.breaks_first ? report.breaks_first->phase : report.peak->phase;
     const report::Phase* tightest = report.phase(out.phase);
     const report::Phase* failed = phase_of(report, phase);
+    out.compared = failed != nullptr;
     out.agrees = tightest != nullptr && failed != nullptr &&
                  (tightest == failed || (!tightest->kind.empty() && tightest->kind == failed->kind));
     if (const report::Phase* shown = failed != nullptr ? failed : tightest) {

@@ -34,10 +34,10 @@ json json_of(const std::optional<Bucket>& bucket) {
 
 json json_of(const std::optional<Prediction>& prediction) {
     if (!prediction) return nullptr;
-    return {{"verdict", prediction->verdict},     {"reason", prediction->reason},
-            {"phase", prediction->phase},         {"agrees", prediction->agrees},
-            {"needs_low", prediction->needs_low}, {"needs_high", prediction->needs_high},
-            {"capacity", prediction->capacity}};
+    return {{"verdict", prediction->verdict},       {"reason", prediction->reason},
+            {"phase", prediction->phase},           {"compared", prediction->compared},
+            {"agrees", prediction->agrees},         {"needs_low", prediction->needs_low},
+            {"needs_high", prediction->needs_high}, {"capacity", prediction->capacity}};
 }
 
 json json_of(const std::vector<Evidence>& evidence) {

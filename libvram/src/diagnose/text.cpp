@@ -78,9 +78,13 @@ std::string held(const Numbers& n) {
 
 std::string predicted(const Prediction& p) {
     if (p.phase.empty()) return p.verdict + ": " + p.reason;
-    return std::string(p.agrees ? "agrees" : "does not agree") + ": " + p.phase +
-           " is predicted to be tightest; where it died needs " + vram::to_text(p.needs_low) + " to " +
-           vram::to_text(p.needs_high) + " of " + vram::to_text(p.capacity);
+    const std::string needs =
+        p.compared ? " is predicted to be tightest; where it died needs " : " is predicted to be tightest, and needs ";
+    return std::string(!p.compared ? "cannot be compared"
+                       : p.agrees  ? "agrees"
+                                   : "does not agree") +
+           ": " + p.phase + needs + vram::to_text(p.needs_low) + " to " + vram::to_text(p.needs_high) + " of " +
+           vram::to_text(p.capacity);
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ GiB of the card; ~ tight, x does not fit (its least; > more than that), ? cannot
 
 TEST_CASE("CSV quotes what needs it, and leaves open what nobody replayed") {
     CHECK(to_csv(made_sweep()) ==
-          "train.batch_size,data.resolution,verdict,gpu,usable,tensors_peak,device_low,device_high,reason\n"
+          "train.batch_size,data.resolution,verdict,card,usable,tensors_peak,device_low,device_high,reason\n"
           "1,512,fits,rtx-4090,25769803776,1073741824,10737418240,11811160064,\n"
           "1,\"[768, 512]\",tight,rtx-4090,25769803776,1073741824,24696061952,26843545600,\n"
           "2,512,does_not_fit,rtx-4090,25769803776,1073741824,85899345920,,\n"

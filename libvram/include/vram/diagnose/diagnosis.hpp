@@ -114,7 +114,8 @@ struct Evidence {
 struct Prediction {
     std::string verdict, reason;  // of the report
     std::string phase;            // the predicted tightest one, or where it breaks first; empty where it cannot be said
-    bool agrees = false;          // with where it died
+    bool compared = false;        // the report has the phase where it died
+    bool agrees = false;          // with where it died; false where that is not compared
     Bytes needs_low = 0, needs_high = 0;  // of the phase that failed, where the report has it; else of `phase`
     Bytes capacity = 0;
     bool operator==(const Prediction&) const = default;

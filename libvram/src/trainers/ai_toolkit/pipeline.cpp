@@ -150,11 +150,6 @@ PromptEmbeds clone(const PromptEmbeds& embeds) {
 PromptEmbeds concat_prompt_embeds(std::span<const PromptEmbeds> prompt_embeds) {
     PromptEmbeds out;
     out.is_list = prompt_embeds.front().is_list;
-    if (out.is_list) {
-        for (const PromptEmbeds& p : prompt_embeds)
-            for (const Tensor& one : p.text_embeds) out.text_embeds.push_back(one);
-        return out;
-    }
     const auto concat = [&](auto&& of, bool pads) {
         std::int64_t max_len = 0;
         for (const PromptEmbeds& p : prompt_embeds) max_len = std::max(max_len, of(p).size(1));
@@ -171,7 +166,13 @@ PromptEmbeds concat_prompt_embeds(std::span<const PromptEmbeds> prompt_embeds) {
         }
         return shadow::cat(padded, 0);
     };
-    out.text_embeds.push_back(concat([](const PromptEmbeds& p) -> const Tensor& { return p.text_embeds[0]; }, true));
+    if (out.is_list) {
+        for (const PromptEmbeds& p : prompt_embeds)
+            for (const Tensor& one : p.text_embeds) out.text_embeds.push_back(one);
+    } else {
+        out.text_embeds.push_back(
+            concat([](const PromptEmbeds& p) -> const Tensor& { return p.text_embeds[0]; }, true));
+    }
     if (prompt_embeds.front().pooled_embeds.defined())
         out.pooled_embeds = concat([](const PromptEmbeds& p) -> const Tensor& { return p.pooled_embeds; }, false);
     if (prompt_embeds.front().attention_mask.defined())
