@@ -87,6 +87,7 @@ void register_proposal(py::module_& m) {
 
     py::class_<Advised>(m, "Advised", py::is_final(), "What makes a job fit, and what does not.")
         .def_readonly("before", &Advised::before, "The report of the job as it is.")
+        .def_property_readonly("diagnostics", [](const Advised& advised) { return advised.before.diagnostics; })
         .def_readonly("is_video", &Advised::is_video)
         .def_readonly("fits", &Advised::fits, "One change first, then pairs, then more; the safest first.")
         .def_readonly("helps", &Advised::helps, "One change each that is not enough by itself.")

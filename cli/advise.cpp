@@ -53,7 +53,14 @@ int advise(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         return refuse(own, arguments.json, out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
-    if (!text) return refuse(text.error(), arguments.json, out, err);
+    if (!text) {
+        if (!arguments.json) return refuse(text.error(), false, out, err);
+        advise::Advised unread;
+        unread.before = report::refused(arguments.file, text.error());
+        out << to_json(unread) << '\n';
+        say(text.error(), err);
+        return 2;
+    }
     report::CheckOptions options = arguments.options;
     if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
     const advise::Advised advised = advise::advise(*text, arguments.file, options, catalogue);

@@ -172,7 +172,8 @@ expected<Arguments> read_arguments(const std::vector<std::string>& args) {
     needs_file(advise);
     add_job_options(advise, raw);
     advise.add_flag("--json", arguments.json, "print the advice as JSON");
-    advise.add_option("--write", arguments.out, "write a copy of FILE with the first advice in it");
+    raw.given.push_back(
+        advise.add_option("--write", arguments.out, "write a copy of FILE with the first advice in it"));
     CLI::App& max = *app.add_subcommand("max", "the most of something that fits");
     needs_file(max);
     add_job_options(max, raw);

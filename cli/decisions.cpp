@@ -31,6 +31,15 @@ int print(const Answer& answer, bool json, std::ostream& out, std::ostream& err)
     return code;
 }
 
+/// The answer about a job that cannot be read.
+template <class Answer>
+int unread(const Arguments& arguments, const Diagnostics& complaints, std::ostream& out, std::ostream& err) {
+    Answer answer;
+    answer.source = arguments.file;
+    answer.diagnostics = complaints;
+    return print(answer, arguments.json, out, err);
+}
+
 /// A line that counts, where somebody sees it and it takes long enough to be read.
 class Counter {
   public:
@@ -62,7 +71,7 @@ class Counter {
 
 int max(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const expected<std::string> text = read_input(arguments.file);
-    if (!text) return refuse(text.error(), arguments.json, out, err);
+    if (!text) return unread<advise::Max>(arguments, text.error(), out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     return print(advise::max(*text, arguments.file, arguments.vary, options_of(arguments), catalogue), arguments.json,
                  out, err);
@@ -70,7 +79,7 @@ int max(const Arguments& arguments, std::ostream& out, std::ostream& err) {
 
 int grow(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const expected<std::string> text = read_input(arguments.file);
-    if (!text) return refuse(text.error(), arguments.json, out, err);
+    if (!text) return unread<advise::Grow>(arguments, text.error(), out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     return print(advise::grow(*text, arguments.file, options_of(arguments), catalogue), arguments.json, out, err);
 }
@@ -79,7 +88,7 @@ int sweep(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     if (const Diagnostics own = refuse_own_file("--svg", arguments.svg, arguments.file); !own.empty())
         return refuse(own, arguments.json, out, err);
     const expected<std::string> text = read_input(arguments.file);
-    if (!text) return refuse(text.error(), arguments.json, out, err);
+    if (!text) return unread<advise::Sweep>(arguments, text.error(), out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     advise::Sweep done;
     {

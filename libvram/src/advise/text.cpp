@@ -34,15 +34,9 @@ std::string what_of(const Proposal& proposal) {
     return out;
 }
 
-std::string cost_of(const Proposal& proposal) {
-    std::string out;
-    for (const Placed& placed : proposal.changes) {
-        if (placed.change.price == job::Price::nothing) continue;
-        std::string cost(job::to_text(placed.change.price));
-        if (!placed.change.cost.empty()) cost += " (" + placed.change.cost + ")";
-        if (out.find(cost) == std::string::npos) out += (out.empty() ? "" : ", ") + cost;
-    }
-    return out.empty() ? "nothing" : out;
+std::string cost_of(const Placed& placed) {
+    std::string cost(job::to_text(placed.change.price));
+    return placed.change.cost.empty() ? cost : cost + " (" + placed.change.cost + ")";
 }
 
 /// "saves 3.10 GiB in sample, 2.00 GiB at its highest; then fits: 21.40 to 21.61 GiB, tightest in step 2".
@@ -57,9 +51,13 @@ std::string effect_of(const Proposal& proposal, const report::Report& before) {
 
 std::string text_of(const Proposal& proposal, const report::Report& before, const std::string& number) {
     const std::string indent(number.size(), ' ');
-    std::string out = number + what_of(proposal) + "\n" + indent + effect_of(proposal, before) + "\n" + indent +
-                      "costs " + cost_of(proposal) + "\n";
-    for (const Placed& placed : proposal.changes) out += lines_of(placed, indent);
+    std::string out = number + what_of(proposal) + "\n" + indent + effect_of(proposal, before) + "\n";
+    if (proposal.changes.size() == 1)
+        return out + indent + "costs " + cost_of(proposal.changes.front()) + "\n" +
+               lines_of(proposal.changes.front(), indent);
+    for (const Placed& placed : proposal.changes)
+        out += indent + placed.change.text + "\n" + indent + "  costs " + cost_of(placed) + "\n" +
+               lines_of(placed, indent + "  ");
     return out;
 }
 

@@ -161,12 +161,18 @@ class Text {
         return node.span.end > node.span.begin && (*this)[at(node.span.begin)] == (node.is(Kind::map) ? '{' : '[');
     }
 
+    /// As the line ends on which `offset` stands; at the end of the text as the others do.
+    [[nodiscard]] std::string newline_at(std::size_t offset) const {
+        const std::size_t end = line_end(offset);
+        return end == text_.size() ? newline() : (*this)[end] == '\r' ? "\r\n" : "\n";
+    }
+
     /// A line of its own behind the one on which `offset` stands, which is the end of some value.
     [[nodiscard]] Splice line_behind(std::size_t offset, const std::string& line) const {
         // A block scalar ends behind its last line end.
         const bool begins_line = offset > 0 && (*this)[offset - 1] == '\n';
         const std::size_t end = begins_line ? offset : line_end(offset);
-        return {end, end, begins_line ? line + newline() : newline() + line};
+        return {end, end, begins_line ? line + newline_at(offset - 1) : newline_at(offset) + line};
     }
 
     [[nodiscard]] Splice value(const Node& node, std::size_t behind_key, const std::string& value) const {

@@ -91,6 +91,7 @@ TEST_CASE("edits follow one another") {
 TEST_CASE("line ends and a missing last one stay") {
     CHECK(after("a:\r\n  b: 1\r\nc: 2", Format::yaml, {{"a.d", "4"}}) == "a:\r\n  b: 1\r\n  d: 4\r\nc: 2");
     CHECK(after("a: 1", Format::yaml, {{"b", "2"}}) == "a: 1\nb: 2");
+    CHECK(after("a:\n  b: 1\nc: 2\r\n", Format::yaml, {{"a.d", "4"}}) == "a:\n  b: 1\n  d: 4\nc: 2\r\n");
     CHECK(after("\xEF\xBB\xBF"
                 "a: 1\n",
                 Format::yaml, {{"a", "2"}}) ==
