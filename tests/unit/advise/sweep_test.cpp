@@ -227,6 +227,7 @@ TEST_CASE("a picture has a cell for each, escapes what XML would read, and follo
         }
     const std::string panels = to_svg(three);
     CHECK(panels.find("train.rank=4<") != std::string::npos);
-    CHECK(panels.find("train.rank=8?" "?<") != std::string::npos);
+    CHECK(panels.find("train.rank=8?"
+                      "?<") != std::string::npos);
     CHECK(to_text(three).find("train.rank=4\n") != std::string::npos);
 }
