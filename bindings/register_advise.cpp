@@ -8,6 +8,7 @@
 #include "asked.hpp"
 #include "catalogue.hpp"
 #include "register.hpp"
+#include "values.hpp"
 #include "vram/advise/advise.hpp"
 
 namespace py = pybind11;
@@ -97,7 +98,9 @@ void register_proposal(py::module_& m) {
         .def(
             "to_json", [](const Advised& advised, int indent) { return to_json(advised, indent); }, "indent"_a = 2)
         .def("to_dict", &to_dict)
-        .def("to_text", [](const Advised& advised) { return to_text(advised); })
+        .def(
+            "to_text", [](const Advised& advised) { return lossy(to_text(advised)); }, "What `vramest advise` prints.")
+        .def("__str__", [](const Advised& advised) { return lossy(to_text(advised)); })
         .def(
             "__eq__", [](const Advised& a, const Advised& b) { return a == b; }, py::is_operator())
         .def("__repr__", [](const Advised& advised) {

@@ -18,6 +18,8 @@ expected<LogReader> read_log(const std::string& log) {
     if (log == "-") return diagnosis::read_log(std::cin);
     if (!std::filesystem::is_fifo(log, ignored)) return diagnosis::read_log(std::filesystem::path(log));
     std::ifstream pipe(log, std::ios::binary);  // a shell's <(command)
+    if (!pipe)
+        return Unexpected{{{Severity::error, Problem::file_not_found, {log, 0, 0}, {}, {}, {}, "cannot be read"}}};
     return diagnosis::read_log(pipe);
 }
 

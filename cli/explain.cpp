@@ -12,7 +12,13 @@ int explain(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         return refuse(own, arguments.json, out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
-    if (!text) return refuse(text.error(), arguments.json, out, err);
+    if (!text && arguments.json) {
+        advise::Explained unread;
+        unread.report = report::refused(arguments.file, text.error());
+        out << to_json(unread) << '\n';
+        return refuse(text.error(), false, out, err);
+    }
+    if (!text) return refuse(text.error(), false, out, err);
     report::CheckOptions options = arguments.options;
     if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
     advise::ExplainOptions how;

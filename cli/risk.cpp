@@ -11,7 +11,13 @@ namespace vram::cli {
 int risk(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
-    if (!text) return refuse(text.error(), arguments.json, out, err);
+    if (!text && arguments.json) {
+        advise::CheckpointingRisk unread;
+        unread.on = unread.off = report::refused(arguments.file, text.error());
+        out << to_json(unread) << '\n';
+        return refuse(text.error(), false, out, err);
+    }
+    if (!text) return refuse(text.error(), false, out, err);
     report::CheckOptions options = arguments.options;
     if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
     const advise::CheckpointingRisk risk = advise::risk(*text, arguments.file, options, catalogue);

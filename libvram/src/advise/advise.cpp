@@ -19,9 +19,9 @@ using report::CheckOptions;
 using report::Report;
 using report::Verdict;
 
-constexpr std::size_t most_proposals = 6;  // more help nobody at two in the morning
-constexpr std::size_t enough_singles = 3;  // then pairs are not looked for
-constexpr std::size_t most_tried = 24;     // pairs or triples that are played
+constexpr std::size_t most_proposals = 6;  // a choice: what is left out costs more than these
+constexpr std::size_t enough_singles = 3;  // a choice: then pairs are not looked for
+constexpr std::size_t most_tried = 24;     // a choice: pairs or triples that are played
 
 using Picks = std::vector<std::size_t>;  // of the changes, in the order of practice
 
@@ -93,7 +93,9 @@ class Adviser {
           video_(video) {
         for (Change& change : changes_)
             std::erase_if(change.edits, [&](const io::Edit& edit) { return says_already(document_, edit); });
-        std::erase_if(changes_, [](const Change& change) { return change.edits.empty() && change.settings.empty(); });
+        std::erase_if(changes_, [&](const Change& change) {
+            return (change.edits.empty() && change.settings.empty()) || is_set(change);
+        });
         std::stable_sort(changes_.begin(), changes_.end(), [&](const Change& a, const Change& b) {
             return place_of(a.lever, video_) < place_of(b.lever, video_);
         });
@@ -165,6 +167,15 @@ class Adviser {
         std::vector<std::optional<Trial>> out(all.size());
         in_parallel(all.size(), [&](std::size_t i) { out[i] = play(all[i]); });
         return out;
+    }
+
+    /// Whether --set has the last word on it.
+    [[nodiscard]] bool is_set(const Change& change) const {
+        return std::any_of(change.edits.begin(), change.edits.end(), [&](const io::Edit& edit) {
+            return std::any_of(options_.settings.begin(), options_.settings.end(), [&](const job::Setting& setting) {
+                return is_below(edit.path, setting.key) || is_below(setting.key, edit.path);
+            });
+        });
     }
 
     [[nodiscard]] Bytes usable() const { return before_.gpu.usable(); }
@@ -271,7 +282,8 @@ class Adviser {
             if (!is_of_use(i)) continue;
             // Of those that exclude each other the one with which less is needed.
             const auto rival = std::find_if(picks.begin(), picks.end(), [&](std::size_t pick) {
-                return collide(changes_[pick], changes_[i]) || changes_[pick].lever == changes_[i].lever;
+                const bool excludes = changes_[i].lever != Lever::quantization;  // of two parts both may be quantised
+                return collide(changes_[pick], changes_[i]) || (excludes && changes_[pick].lever == changes_[i].lever);
             });
             if (rival == picks.end())
                 picks.push_back(i);

@@ -45,6 +45,8 @@ constexpr std::array videos{gradient_checkpointing,
                             other_processes,
                             pace};
 
+static_assert(images.size() == static_cast<std::size_t>(pace) + 1 && videos.size() == images.size(), "every lever");
+
 }  // namespace
 
 std::size_t place_of(job::Lever lever, bool is_video) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/parallel.hpp"
@@ -24,13 +25,13 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(" \t") == s
 void check_axis(const Axis& axis, const CheckOptions& options, Diagnostics& complaints) {
     if (axis.values.empty())
         complaints.push_back(complaint(Problem::bad_value, axis.key, {}, axis.key + " has no values"));
-    for (auto value = axis.values.begin(); value != axis.values.end(); ++value) {
-        if (is_blank(*value))
+    std::set<std::string_view> met;
+    for (const std::string& value : axis.values) {
+        if (is_blank(value))
             complaints.push_back(
-                complaint(Problem::bad_value, axis.key, *value, axis.key + " has an empty value; write null for none"));
-        else if (std::find(axis.values.begin(), value, *value) != value)
-            complaints.push_back(
-                complaint(Problem::conflict, axis.key, *value, axis.key + " has " + *value + " twice"));
+                complaint(Problem::bad_value, axis.key, value, axis.key + " has an empty value; write null for none"));
+        else if (!met.insert(value).second)
+            complaints.push_back(complaint(Problem::conflict, axis.key, value, axis.key + " has " + value + " twice"));
     }
     if ((axis.key == "gpu" || axis.key == "capacity") && (!options.gpu.empty() || options.capacity > 0))
         complaints.push_back(complaint(Problem::conflict, axis.key, options.gpu,

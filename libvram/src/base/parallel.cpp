@@ -42,6 +42,7 @@ class Work {
 }  // namespace
 
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& task) {
+    if (count == 1) return task(0);  // nothing to share out: what it calls may have the cores
     Work work(count, task);
     const std::size_t cores = is_worker ? 1 : std::max(1U, std::thread::hardware_concurrency());
     std::vector<std::jthread> helpers;

@@ -454,7 +454,7 @@ class Decision {
         Diagnosis& d = out_.diagnosis;
         const double factor = slowdown(story_.paces);
         if (factor < slower) return;
-        const std::string times = std::to_string(static_cast<int>(std::lround(factor * 10)));
+        const std::string times = std::to_string(std::lround(std::min(factor, 1000.0) * 10));
         const std::string says = "the last steps took " + times.substr(0, times.size() - 1) + "." + times.back() +
                                  " times as long as those before";
         if (d.system == System::linux_os) {

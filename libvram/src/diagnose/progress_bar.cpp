@@ -27,10 +27,10 @@ std::string_view digits(std::string_view text) {
                        static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin()));
 }
 
-/// "02:01", "1:02:01", "1 day, 3:04:05" is not read: the sum would need a calendar's words.
+/// "02:01", "1:02:01". "1 day, 3:04:05" is not read: the sum would need a calendar's words.
 std::optional<std::int64_t> seconds(std::string_view text) {
     std::int64_t sum = 0;
-    for (;;) {
+    for (int parts = 0; parts < 3; ++parts) {
         const std::string_view part = digits(text);
         if (part.empty() || part.size() > 6) return std::nullopt;
         sum = sum * 60 + *whole_number(part);
@@ -39,6 +39,7 @@ std::optional<std::int64_t> seconds(std::string_view text) {
         if (text.front() != ':') return std::nullopt;
         text.remove_prefix(1);
     }
+    return std::nullopt;
 }
 
 }  // namespace

@@ -273,6 +273,8 @@ void Story::draw(const ProgressBar& bar) {
 }
 
 void Story::draw_steps(std::int64_t drawn, std::int64_t total, std::int64_t elapsed, double seconds) {
+    constexpr std::int64_t most_steps = 1'000'000'000;  // what is more is no count of steps
+    if (drawn > most_steps) return;
     const bool first = steps_.drawn < 0;
     const std::int64_t before = steps_.done;
     if (first)

@@ -77,6 +77,11 @@ bool take_away(Node& root, const std::vector<Step>& steps) {
 
 // ---- how a value is written -------------------------------------------------------------------------------------
 
+std::string in_quotes(std::string_view text) {
+    // What is no UTF-8 comes out as another text, which the check of the result then meets.
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 /// In JSON, and in TOML where `equals` stands between a key and its value.
 std::string in_braces(const Node& node, std::string_view equals) {
     switch (node.kind()) {
@@ -84,7 +89,7 @@ std::string in_braces(const Node& node, std::string_view equals) {
         case Kind::boolean: return *node.boolean() ? "true" : "false";
         case Kind::integer: return std::to_string(*node.integer());
         case Kind::number: return nlohmann::json(*node.number()).dump();
-        case Kind::text: return nlohmann::json(*node.text()).dump();
+        case Kind::text: return in_quotes(*node.text());
         case Kind::list: {
             std::string out;
             for (const Node& item : *node.list()) out += (out.empty() ? "" : ", ") + in_braces(item, equals);
@@ -93,7 +98,7 @@ std::string in_braces(const Node& node, std::string_view equals) {
         case Kind::map: {
             std::string out;
             for (const Member& member : *node.map())
-                out += (out.empty() ? "" : ", ") + nlohmann::json(member.key).dump() + std::string(equals) +
+                out += (out.empty() ? "" : ", ") + in_quotes(member.key) + std::string(equals) +
                        in_braces(member.value, equals);
             return "{" + out + "}";
         }
@@ -113,7 +118,7 @@ std::string written_key(std::string_view key, Format format) {
     const bool is_plain = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
     });
-    return is_json(format) || !is_plain ? nlohmann::json(key).dump() : std::string(key);
+    return is_json(format) || !is_plain ? in_quotes(key) : std::string(key);
 }
 
 /// key: value, or key: {next: {last: value}} for what is missing on the way.

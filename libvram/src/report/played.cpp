@@ -124,8 +124,8 @@ device::AllocatorConfig allocator_of(const Opened& opened, Diagnostics& notes) {
 }
 
 bool exceeds(Bytes tensors, const device::AllocatorConfig& config, const Card& card) {
-    // cudaMallocAsync counts exact bytes, of which there may be less than of tensors; of what may be more than a
-    // pebibyte a replay must say so.
+    // cudaMallocAsync counts exact bytes, of which there may be fewer than of tensors. Far above any card a replay is
+    // asked all the same: it alone says `overflow`, beyond device::unlimited.
     constexpr Bytes surely_counted = 1024 * GiB;
     if (config.backend != device::AllocatorConfig::Backend::native || tensors > surely_counted) return false;
     return tensors > card.line.usable_high() - card.outside_low();

@@ -120,14 +120,14 @@ class Changes {
     }
 
     void of_call() {
-        for (const auto& [key, what] : {std::pair{"tiling", "tiles"}, {"slicing", "one picture at a time"}})
-            if (job_.component)
-                add({Lever::vae_tiling,
-                     std::string("the VAE in ") + what,
-                     {{key, "true"}},
-                     {},
-                     Price::speed,
-                     "tiles overlap, and are computed one after the other"});
+        struct Way {
+            const char *key, *text, *cost;
+        };
+        if (job_.component)
+            for (const Way& way :
+                 {Way{"tiling", "the VAE in tiles", "tiles overlap, and are computed one after the other"},
+                  Way{"slicing", "the VAE one picture at a time", "pictures are computed one after the other"}})
+                add({Lever::vae_tiling, way.text, {{way.key, "true"}}, {}, Price::speed, way.cost});
         const std::int64_t size = integer_at(root_, "batch_size").value_or(1);
         for (const SmallerBatch& batch : smaller_batches(size, 1))
             add({Lever::batch_size,

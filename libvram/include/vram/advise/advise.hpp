@@ -47,7 +47,7 @@ struct Advised {
 /// Which comes first is what practice knows as safe: of images checkpointing, batch, the top bucket, samples, what is
 /// cached, then low VRAM, quantising and offloading; of videos frames before the batch. A card must be named, by the
 /// options, the job or the driver; before.verdict is cannot_say otherwise. A job that fits gets no proposals.
-/// Nothing is written; errors and limits are those of `check`.
+/// What the options set is not advised on. Nothing is written; errors and limits are those of `check`.
 [[nodiscard]] Advised advise(std::string_view text, std::string file_name, const report::CheckOptions& options,
                              const profile::Catalogue& catalogue);
 
@@ -58,7 +58,7 @@ struct Advised {
 /// 0 where it fits or a proposal does, 1 where none does, 2 where nothing can be said.
 [[nodiscard]] int exit_code(const Advised& advised);
 
-/// One JSON object: {"schema", "vramest", "before", "fits", "helps", "idle", "nearest"}; docs/advise.md names the
+/// One JSON object: {"schema", "vramest", "before", "video", "fits", "helps", "idle", "nearest"}; docs/advise.md names the
 /// fields.
 [[nodiscard]] std::string to_json(const Advised& advised, int indent = 2);
 

@@ -21,6 +21,7 @@ using job::Price;
 
 const std::string process = "config.process[0].";
 constexpr std::int64_t sample_side_step = 64;
+constexpr std::int64_t default_steps = 1000;  // TrainConfig.steps, toolkit/config_modules.py
 
 std::string item(const std::string& list, std::size_t i) { return list + "[" + std::to_string(i) + "]"; }
 
@@ -378,7 +379,7 @@ class Changes {
     void pace() {
         add({Lever::pace,
              "fewer steps",
-             {set("train.steps", text(std::max<std::int64_t>(1, number("train.steps", 2000) / 2)))},
+             {set("train.steps", text(std::max<std::int64_t>(1, number("train.steps", default_steps) / 2)))},
              {},
              Price::quality,
              {},
