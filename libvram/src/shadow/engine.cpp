@@ -88,6 +88,7 @@ class Engine {
 
     void evaluate(Node& node) {
         if (node.leaf != nullptr) {
+            if (node.buffer.empty()) return;  // none of those that led here had a gradient for it
             Tensor grad = std::move(node.buffer[0]);
             node.buffer.clear();
             if (grad.defined()) accumulate(*node.leaf, std::move(grad));
