@@ -190,9 +190,9 @@ const Adapter& Builder::put_beside(Weights& owner, const Layer& layer, const Ada
     adapter.weight = layer.weight;
     adapter.bias = layer.bias;
     how.style->build(owner, adapter);
-    std::int64_t style = 0;
-    for (const char letter : how.style->id) style = style * 131 + letter;
-    note({2, style, how.rank, how.factor, how.dropout, how.rank_dropout});
+    std::uint64_t style = 0;  // which wraps around
+    for (const char letter : how.style->id) style = style * 131 + static_cast<unsigned char>(letter);
+    note({2, static_cast<std::int64_t>(style), how.rank, how.factor, how.dropout, how.rank_dropout});
     for (const Parameter* parameter : adapter.own) note(*parameter);
     return adapter;
 }
