@@ -97,6 +97,9 @@ def cases() -> list:
     return out
 
 
+MISSING = "VRAMEST_AI_TOOLKIT names no checkout of ai-toolkit"
+
+
 def is_there(case: dict) -> bool:
     return AI_TOOLKIT != ""
 

@@ -71,6 +71,9 @@ def cases() -> list:
     return out
 
 
+MISSING = "VRAMEST_AI_TOOLKIT and VRAMEST_QUANTIZERS name no folders"
+
+
 def is_there(case: dict) -> bool:
     return case["format"].startswith("bnb-") or bool(AI_TOOLKIT and QUANTIZERS)
 

@@ -33,24 +33,6 @@ def cases() -> list:
     return out
 
 
-def _without_empty(stages: list) -> list:
-    """Attention kernels return tensors of no bytes, too: those are left out."""
-    out, numbers, count, kept = [], {}, 0, 0
-    for name, events in stages:
-        left = []
-        for event in events:
-            if event >= 0:
-                count += 1
-                if event > 0:
-                    kept += 1
-                    numbers[-count] = -kept
-                    left.append(event)
-            elif event in numbers:
-                left.append(numbers[event])
-        out.append([name, left])
-    return out
-
-
 def record(case: dict) -> tuple:
     """(row, recorder) of a case."""
     fake_cuda.install()
@@ -94,9 +76,11 @@ def record(case: dict) -> tuple:
         recorder.mark("backward")
         Loss.apply(torch.stack(out)).backward()
         recorder.mark("end")
-    return {"case": case, "made_by": f"diffusers, torch {torch.__version__}", "result": {"stages": _without_empty(stages(recorder))}}, recorder
+    result = {"stages": stages(recorder, empty=False)}  # attention kernels return tensors of no bytes, too
+    return {"case": case, "made_by": f"diffusers, torch {torch.__version__}", "result": result}, recorder
 
 
 if __name__ == "__main__":
-    table = types.SimpleNamespace(cases=cases, is_there=lambda case: "offloaded" not in case or networks.AI_TOOLKIT != "")
+    table = types.SimpleNamespace(cases=cases, is_there=lambda case: "offloaded" not in case or networks.is_there(case),
+                                  MISSING=networks.MISSING)
     sys.exit(record_optimizers.main(__doc__, table, record, STORED))

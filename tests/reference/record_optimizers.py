@@ -27,6 +27,7 @@ import io
 import json
 import pathlib
 import sys
+import traceback
 
 import optimizers
 
@@ -122,7 +123,8 @@ def record(case: dict) -> tuple:
     return {"case": case, "made_by": made_by, "result": {"state_bytes": state, "stages": stages(recorder)}}, recorder
 
 
-def stages(recorder) -> list:
+def stages(recorder, empty: bool = True) -> list:
+    """By mark what was allocated and freed; without `empty`, tensors of no bytes are left out."""
     texts, out, numbers, frees = recorder.events.texts, [], {}, []
     for kind, slot, nbytes, op, _ in recorder.events.rows:
         if kind == "m":
@@ -132,7 +134,7 @@ def stages(recorder) -> list:
             if texts[op] == "end":
                 break
             out.append([texts[op], []])
-        elif not out:
+        elif not out or (kind == "a" and nbytes == 0 and not empty):
             continue
         elif kind == "a":
             numbers[slot] = len(numbers) + 1
@@ -156,7 +158,7 @@ def show(recorder) -> None:
 
 
 def main(about: str, table, record, stored_at: pathlib.Path) -> int:
-    """The command over the cases of `table`, a module with `cases` and `is_there`."""
+    """The command over the cases of `table`, a module with `cases`, `is_there` and, for those that are not, `MISSING`."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="record again and compare with what is stored")
     parser.add_argument("--write", action="store_true", help="record again and store what differs")
@@ -177,13 +179,15 @@ def main(about: str, table, record, stored_at: pathlib.Path) -> int:
         if arguments.only not in name:
             continue
         if not table.is_there(case):
-            print(f"skipped {name}: VRAMEST_AI_TOOLKIT names no checkout of ai-toolkit")
+            print(f"skipped {name}: {table.MISSING}")
             continue
         try:
             row, _ = record(case)
         except Exception as error:  # the others are still worth a look
             failures += 1
             print(f"FAILED  {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
+            if arguments.only == name:
+                traceback.print_exc()
             continue
         equal = stored.get(name) == row
         failures += not equal

@@ -21,15 +21,14 @@ import fake_cuda
 if __name__ == "__main__":
     fake_cuda.ensure()
 
-import argparse
 import contextlib
 import io
-import json
 import pathlib
 import sys
-import traceback
 
 import quantized
+import record_optimizers
+from record_optimizers import stages
 
 STORED = pathlib.Path(__file__).with_name("truth") / "quantized.jsonl"
 
@@ -105,7 +104,7 @@ def record(case: dict) -> tuple:
         recorder.mark("end")
     if "Failed" in said.getvalue() and not case.get("fails"):
         raise RuntimeError(said.getvalue())
-    result = {"bytes": stays, "bytes_again": again, "stages": stages(recorder)}
+    result = {"bytes": stays, "bytes_again": again, "stages": stages(recorder, empty=False)}
     return {"case": case, "made_by": made_by(case), "result": result}, recorder
 
 
@@ -156,81 +155,5 @@ def made_by(case: dict) -> str:
     return f"{library}, torch {torch.__version__}"
 
 
-def stages(recorder) -> list:
-    texts, out, numbers, frees = recorder.events.texts, [], {}, []
-    for kind, slot, nbytes, op, _ in recorder.events.rows:
-        if kind == "m":
-            if out:
-                out[-1][1] += sorted(frees)
-            frees = []
-            if texts[op] == "end":
-                break
-            out.append([texts[op], []])
-        elif not out or (kind == "a" and nbytes == 0):
-            continue
-        elif kind == "a":
-            numbers[slot] = len(numbers) + 1
-            out[-1][1] += sorted(frees) + [nbytes]
-            frees = []
-        elif slot in numbers:
-            frees.append(-numbers[slot])
-    return out
-
-
-def show(case: dict) -> None:
-    _, recorder = record(case)
-    texts, numbers = recorder.events.texts, {}
-    for kind, slot, nbytes, op, _ in recorder.events.rows:
-        if kind == "m":
-            print(texts[op])
-        elif kind == "a":
-            numbers[slot] = len(numbers) + 1
-            print(f"  {nbytes:>9}  {texts[op]}  #{numbers[slot]}")
-        else:
-            print(f"             free #{numbers[slot]}")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="record again and compare with what is stored")
-    parser.add_argument("--write", action="store_true", help="record again and store what differs")
-    parser.add_argument("--only", default="", help="ids that hold this text")
-    parser.add_argument("--show", metavar="ID", help="print a case's events")
-    arguments = parser.parse_args()
-    cases = {case["id"]: case for case in quantized.cases()}
-    if arguments.show:
-        show(cases[arguments.show])
-        return 0
-    if not (arguments.check or arguments.write):
-        parser.error("--check, --write or --show")
-    stored = {}
-    if STORED.exists():
-        stored = {row["case"]["id"]: row for row in map(json.loads, STORED.read_text().splitlines())}
-    failures = 0
-    for name, case in cases.items():
-        if arguments.only not in name:
-            continue
-        if not quantized.is_there(case):
-            print(f"skipped {name}: VRAMEST_AI_TOOLKIT and VRAMEST_QUANTIZERS name no folders")
-            continue
-        try:
-            row, _ = record(case)
-        except Exception as error:  # the others are still worth a look
-            failures += 1
-            print(f"FAILED  {name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}", flush=True)
-            if arguments.only == name:
-                traceback.print_exc()
-            continue
-        equal = stored.get(name) == row
-        failures += not equal
-        print(f"{'equal  ' if equal else 'DIFFERS'} {name}", flush=True)
-        stored[name] = row
-    if arguments.write:
-        rows = [stored[name] for name in cases if name in stored]
-        STORED.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
-        return 0
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(record_optimizers.main(__doc__, quantized, record, STORED))
