@@ -102,9 +102,7 @@ Tensor bfl_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Te
     return reshape(std::move(x), {x.size(0), x.size(1), -1});
 }
 
-Tensor bfl_timestep_embedding(const Tensor& t, std::int64_t dim, Dtype dtype) {
-    Run& run = t.run();
-    const Tensor freqs = to_cuda(run, run.on_cpu({dim / 2}, Dtype::f32));
+Tensor bfl_waves(const Tensor& t, const Tensor& freqs, Dtype dtype) {
     Tensor args = to_float(unsqueeze(t, 1));
     args = mul(std::move(args), unsqueeze(freqs, 0));
     Tensor embedding;
@@ -114,6 +112,12 @@ Tensor bfl_timestep_embedding(const Tensor& t, std::int64_t dim, Dtype dtype) {
         embedding = cat({std::move(cosine), std::move(sine)}, -1);
     }
     return to(std::move(embedding), dtype);
+}
+
+Tensor bfl_timestep_embedding(const Tensor& t, std::int64_t dim, Dtype dtype) {
+    Run& run = t.run();
+    const Tensor freqs = to_cuda(run, run.on_cpu({dim / 2}, Dtype::f32));
+    return bfl_waves(t, freqs, dtype);
 }
 
 Tensor embed_nd(const Tensor& ids, std::span<const std::int64_t> axes_dim, Dtype counted) {

@@ -46,6 +46,9 @@ class BflMlp : public Mlp {
         : Mlp(builder, {"0", "2"}, {dim, wide, inner, out > 0 ? out : dim}, bias, activation) {}
 };
 
+/// What timestep_embedding makes of t [B] and its frequencies [dim / 2]: cosines, then sines, [B, dim] in fp32, cast
+/// within the call to `dtype`.
+[[nodiscard]] nn::Tensor bfl_waves(const nn::Tensor& t, const nn::Tensor& freqs, Dtype dtype);
 /// timestep_embedding, whose frequencies are made on the CPU: t [B] → [B, dim] fp32, cast within the call to `dtype`.
 [[nodiscard]] nn::Tensor bfl_timestep_embedding(const nn::Tensor& t, std::int64_t dim, Dtype dtype);
 

@@ -221,15 +221,7 @@ class Approximator {
 Tensor timestep_embedding_of(const Tensor& t_in, std::int64_t dim) {
     const Tensor t = mul_scalar(t_in);
     const Tensor freqs = t.run().empty({dim / 2}, Dtype::f32, Op::to_device);  // made on the host
-    Tensor args = to_float(unsqueeze(t, 1));
-    args = mul(std::move(args), unsqueeze(freqs, 0));
-    Tensor embedding;
-    {
-        Tensor cosine = cos(args);
-        Tensor sine = sin(args);
-        embedding = cat({std::move(cosine), std::move(sine)}, -1);
-    }
-    return to(embedding, t.dtype());
+    return bfl_waves(t, freqs, t.dtype());
 }
 
 class Chroma : public Model {

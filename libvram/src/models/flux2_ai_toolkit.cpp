@@ -224,15 +224,7 @@ Tensor timestep_embedding_of(const Tensor& t_in) {
     Tensor freqs = mul_scalar(arange(t.run(), 128, Dtype::f32));
     freqs = div_scalar(std::move(freqs));
     freqs = exp(std::move(freqs));
-    Tensor args = to_float(unsqueeze(t, 1));
-    args = mul(std::move(args), unsqueeze(freqs, 0));
-    Tensor embedding;
-    {
-        Tensor cosine = cos(args);
-        Tensor sine = sin(args);
-        embedding = cat({std::move(cosine), std::move(sine)}, -1);
-    }
-    return to(embedding, t.dtype());
+    return bfl_waves(t, freqs, t.dtype());
 }
 
 class Flux2 : public Model {

@@ -346,7 +346,31 @@ void Pipeline::load_on_host(Loading& loading) {
     transformer.attach_memory_manager();
     Part& text_encoder = *text_encoders[0];
     text_encoder.attach_memory_manager();
-    if (quantizes_text) {
+    load_text_encoder(text_encoder, quantizes_text);
+    if (!parts.low_vram) transformer.to_gpu();
+    flush();
+    transformer.to_gpu();  // BaseSDTrainProcess.run
+    flush();
+}
+
+void Pipeline::load_transformer(Loading& loading, bool quantizes_any) {
+    const bool quantizes = job.quantization != job::Quantization::none;
+    if (!quantizes)
+        transformer.to_gpu();
+    else if (!job.pipeline.low_vram)
+        transformer.load_full();
+    flush();
+    if (quantizes_any) loading.quantizes();
+    if (quantizes && !job.pipeline.low_vram) {
+        transformer.quantize();
+        transformer.loaded();
+    }
+    transformer.to_gpu();
+    flush();
+}
+
+void Pipeline::load_text_encoder(Part& text_encoder, bool quantizes) {
+    if (quantizes) {
         text_encoder.load_full();
         flush();
         text_encoder.quantize();
@@ -354,10 +378,6 @@ void Pipeline::load_on_host(Loading& loading) {
     } else {
         text_encoder.to_gpu();
     }
-    flush();
-    if (!parts.low_vram) transformer.to_gpu();
-    flush();
-    transformer.to_gpu();  // BaseSDTrainProcess.run
     flush();
 }
 
@@ -526,6 +546,14 @@ Tensors Pipeline::transform_all(const Tensors& args, const models::Request& requ
 
 Tensor Pipeline::transform(const Tensors& args, const models::Request& request) {
     return transform_all(args, request)[0];
+}
+
+std::vector<Tensor> Pipeline::clips_of(const Tensor& image_list) {
+    const bool clips = image_list.rank() == 5;
+    std::vector<Tensor> out;
+    for (const Tensor& image : shadow::unbind(image_list, 0))
+        out.push_back(clips ? shadow::permute(image, {1, 0, 2, 3}) : shadow::unsqueeze(image, 1));
+    return out;
 }
 
 Tensor Pipeline::encode_kl(Tensor image_list_in, const job::Batch& batch) {

@@ -240,6 +240,11 @@ class Pipeline {
     /// load_model of classes that load on the host: the transformer is quantised through the GPU, the one text encoder
     /// on it; then unet.to(device), whatever low_vram says. The VAE stays on the host.
     void load_on_host(Loading& loading);
+    /// load_model of StableDiffusion's branches: the transformer is quantised on the GPU, with low_vram on the host,
+    /// and then stands on the GPU. `quantizes_any`: it, or what comes behind it.
+    void load_transformer(Loading& loading, bool quantizes_any);
+    /// A text encoder arrives, in full if it is to be quantised there.
+    void load_text_encoder(Part& text_encoder, bool quantizes);
     /// Of the denoiser's accuracy recovery adapter. `prefix`: of every name.
     [[nodiscard]] static std::optional<nn::Rules> recovery_rules(const Architecture& architecture, const job::Job& job,
                                                                  std::string_view prefix);
@@ -254,6 +259,8 @@ class Pipeline {
     [[nodiscard]] Tensors transform_all(const Tensors& args, const models::Request& request);
     /// transformer(**args)[0]
     [[nodiscard]] Tensor transform(const Tensors& args, const models::Request& request);
+    /// encode_images' list, a batch [B, C, H, W] of pictures or [B, T, C, H, W] of clips: [C, T, H, W] each.
+    [[nodiscard]] static std::vector<Tensor> clips_of(const Tensor& image_list);
     /// BaseModel.encode_images with an AutoencoderKL: [B, 3, H, W] → scaled and shifted latents.
     [[nodiscard]] Tensor encode_kl(Tensor image_list, const job::Batch& batch);
     /// vae.encode(images).latent_dist.sample(): the distribution dies with it.

@@ -35,15 +35,7 @@ class ErnieImage final : public Pipeline {
         if (quantizes) transformer.quantize_model();
         flush();
         Part& text_encoder = *text_encoders[0];
-        if (quantizes_text) {
-            text_encoder.load_full();
-            flush();
-            text_encoder.quantize();
-            text_encoder.loaded();
-        } else {
-            text_encoder.to_gpu();
-        }
-        flush();
+        load_text_encoder(text_encoder, quantizes_text);
         vae->to_gpu();
         if (!parts.low_vram) transformer.to_gpu();
         flush();

@@ -19,33 +19,10 @@ class Flux final : public FluxPipeline {
         : FluxPipeline(architecture, job_in, catalogue, run_in) {}
 
     void load_model(Loading& loading) override {
-        const job::Pipeline& parts = job.pipeline;
-        const bool quantizes = job.quantization != job::Quantization::none;
-        const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
-        if (!quantizes)
-            transformer.to_gpu();
-        else if (!parts.low_vram)
-            transformer.load_full();  // with low_vram it waits on the host
-        flush();
-        if (quantizes || quantizes_text) loading.quantizes();
-        if (quantizes && !parts.low_vram) {
-            transformer.quantize();
-            transformer.loaded();
-        }
-        transformer.to_gpu();
-        flush();
-        Part &text_encoder = *text_encoders[0], &text_encoder_2 = *text_encoders[1];
-        if (!quantizes_text) {
-            text_encoder_2.to_gpu();
-            flush();
-        } else {
-            text_encoder_2.load_full();
-            flush();
-            text_encoder_2.quantize();
-            text_encoder_2.loaded();
-            flush();
-        }
-        text_encoder.to_gpu();
+        const bool quantizes_text = job.pipeline.text_encoder_quantization != job::Quantization::none;
+        load_transformer(loading, job.quantization != job::Quantization::none || quantizes_text);
+        load_text_encoder(*text_encoders[1], quantizes_text);
+        text_encoders[0]->to_gpu();
         flush();
         vae->to_gpu();
         vae->to_cpu();

@@ -222,17 +222,7 @@ class Flux2 : public Pipeline {
   protected:
     /// Mistral arrives in full, and is quantised on the GPU.
     virtual void load_te() {
-        Part& text_encoder = *text_encoders[0];
-        if (job.pipeline.text_encoder_quantization == job::Quantization::none) {
-            text_encoder.to_gpu();
-            flush();
-            return;
-        }
-        text_encoder.load_full();
-        flush();
-        text_encoder.quantize();
-        text_encoder.loaded();
-        flush();
+        load_text_encoder(*text_encoders[0], job.pipeline.text_encoder_quantization != job::Quantization::none);
     }
     [[nodiscard]] virtual bool guidance_distilled() const { return true; }
 

@@ -51,16 +51,7 @@ void FluxPipeline::load_on_gpu(Loading& loading) {
         transformer.loaded();
     }
     flush();
-    Part& t5 = *text_encoders.back();
-    if (quantizes_text) {
-        t5.load_full();
-        flush();
-        t5.quantize();
-        t5.loaded();
-    } else {
-        t5.to_gpu();
-    }
-    flush();
+    load_text_encoder(*text_encoders.back(), quantizes_text);
     for (const std::unique_ptr<Part>& text_encoder : text_encoders) text_encoder->to_gpu();
     flush();
 }

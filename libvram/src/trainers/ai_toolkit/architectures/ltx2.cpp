@@ -118,10 +118,7 @@ class Ltx2 final : public Pipeline {
         const Tensor image_list = std::move(image_list_in);
         vae->alone_to_gpu();
         const ComponentScope scope(run, "vae");
-        const bool clips = image_list.rank() == 5;
-        std::vector<Tensor> norm_images;  // [C, T, H, W] each
-        for (const Tensor& image : shadow::unbind(image_list, 0))
-            norm_images.push_back(clips ? shadow::permute(image, {1, 0, 2, 3}) : shadow::unsqueeze(image, 1));
+        const std::vector<Tensor> norm_images = clips_of(image_list);
         const Tensor images = shadow::stack(norm_images, 0);
         models::Request request = vae_request(batch, batch.count, models::Request::Operation::encode);
         if (job.pipeline.low_vram) {

@@ -23,31 +23,9 @@ class Lumina2 final : public StableDiffusion {
           layers_(catalogue.model_of(job_in.pipeline.text_encoders[0]).config.integer("num_hidden_layers")) {}
 
     void load_model(Loading& loading) override {
-        const job::Pipeline& parts = job.pipeline;
-        const bool quantizes = job.quantization != job::Quantization::none;
-        const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
-        if (!quantizes)
-            transformer.to_gpu();
-        else if (!parts.low_vram)
-            transformer.load_full();  // with low_vram it is quantised on the host
-        flush();
-        if (quantizes || quantizes_text) loading.quantizes();
-        if (quantizes && !parts.low_vram) {
-            transformer.quantize();
-            transformer.loaded();
-        }
-        transformer.to_gpu();
-        flush();
-        Part& text_encoder = *text_encoders[0];
-        if (quantizes_text) {
-            text_encoder.load_full();
-            flush();
-            text_encoder.quantize();
-            text_encoder.loaded();
-        } else {
-            text_encoder.to_gpu();
-        }
-        flush();
+        const bool quantizes_text = job.pipeline.text_encoder_quantization != job::Quantization::none;
+        load_transformer(loading, job.quantization != job::Quantization::none || quantizes_text);
+        load_text_encoder(*text_encoders[0], quantizes_text);
         finish_loading();
     }
 

@@ -21,28 +21,8 @@ class StableDiffusion3 final : public StableDiffusion {
 
     void load_model(Loading& loading) override {
         const bool quantizes = job.quantization != job::Quantization::none;
-        Part& text_encoder_3 = *text_encoders[2];
-        if (!quantizes)
-            transformer.to_gpu();
-        else if (!job.pipeline.low_vram)
-            transformer.load_full();  // with low_vram it is quantised on the host
-        flush();
-        if (quantizes) loading.quantizes();
-        if (quantizes && !job.pipeline.low_vram) {
-            transformer.quantize();
-            transformer.loaded();
-        }
-        transformer.to_gpu();
-        flush();
-        if (quantizes) {
-            text_encoder_3.load_full();
-            flush();
-            text_encoder_3.quantize();
-            text_encoder_3.loaded();
-        } else {
-            text_encoder_3.to_gpu();
-        }
-        flush();
+        load_transformer(loading, quantizes);
+        load_text_encoder(*text_encoders[2], quantizes);
         text_encoders[0]->to_gpu();
         text_encoders[1]->to_gpu();
         finish_loading();
