@@ -5,33 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "run.hpp"
+#include "unit/cli/command.hpp"
 
 using namespace vram;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct Said {
-    int code = 0;
-    std::string out, err;
-};
-
-Said say(const std::vector<std::string>& args) {
-    std::ostringstream out, err;
-    Said said;
-    said.code = cli::run(args, out, err);
-    said.out = out.str();
-    said.err = err.str();
-    return said;
-}
-
-std::string read(const fs::path& path) {
-    const std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
 
 const std::string job =
     "# mine\nvramest: 1\ntrainer: torch\nmodel: flux1_dev\ntrain:\n  method: lora\n  rank: 16\n"
@@ -63,10 +42,10 @@ TEST_CASE("advise --write leaves the file alone and writes one that fits") {
     CHECK(said.err.find("written") != std::string::npos);
     CHECK(said.out.find("gradient checkpointing") != std::string::npos);
     CHECK(said.out.find("job.yaml:8: train.gradient_checkpointing: false -> true") != std::string::npos);
-    CHECK(read(folder.file("job.yaml")) == job);
+    CHECK(contents_of(folder.file("job.yaml")) == job);
     std::string wanted = job;
     wanted.replace(wanted.find("false"), 5, "true");
-    CHECK(read(copy) == wanted);
+    CHECK(contents_of(copy) == wanted);
     CHECK(say({"check", copy, "--gpu", "rtx-5090", "--strict"}).code == 0);
 }
 
@@ -76,7 +55,7 @@ TEST_CASE("advise never writes over the file that it read, and nothing where the
     const Said over = say({"advise", file, "--gpu", "rtx-5090", "--write", file});
     CHECK(over.code == 2);
     CHECK(over.err.find("never touched") != std::string::npos);
-    CHECK(read(file) == job);
+    CHECK(contents_of(file) == job);
     const Said fits = say({"advise", file, "--gpu", "h200", "--write", folder.file("none.yaml")});
     CHECK(fits.code == 0);
     CHECK(fits.err.find("nothing has to change") != std::string::npos);

@@ -5,64 +5,18 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "run.hpp"
+#include "unit/cli/command.hpp"
 #include "vram/base/bytes.hpp"
 
 using namespace vram;
 
 namespace {
 
-struct Said {
-    int code = 0;
-    std::string out, err;
-};
-
-Said say(const std::vector<std::string>& args) {
-    std::ostringstream out, err;
-    Said said;
-    said.code = cli::run(args, out, err);
-    said.out = out.str();
-    said.err = err.str();
-    return said;
-}
-
 /// A job file that goes with the test.
-class JobFile {
-  public:
+struct JobFile : TemporaryFile {
     explicit JobFile(const std::string& rest = {})
-        : path_(std::filesystem::temp_directory_path() / ("vramest_cli_" + std::to_string(counter++) + ".yaml")) {
-        std::ofstream(path_) << "vramest: 1\ntrainer: torch\nmodel: flux1_dev\ndata: {resolution: 256}\n" << rest;
-    }
-    ~JobFile() { std::filesystem::remove(path_); }
-    JobFile(const JobFile&) = delete;
-    JobFile& operator=(const JobFile&) = delete;
-    [[nodiscard]] std::string path() const { return path_.string(); }
-
-  private:
-    static inline int counter = 0;
-    std::filesystem::path path_;
+        : TemporaryFile("vramest: 1\ntrainer: torch\nmodel: flux1_dev\ndata: {resolution: 256}\n" + rest) {}
 };
-
-/// Every key of a value has a place in the schema.
-void check_keys(const nlohmann::json& value, const nlohmann::json& schema, const nlohmann::json& defs,
-                const std::string& where) {
-    CAPTURE(where);
-    if (schema.contains("$ref")) {
-        const std::string name = schema.at("$ref").get<std::string>().substr(std::string("#/$defs/").size());
-        check_keys(value, defs.at(name), defs, where);
-        return;
-    }
-    if (value.is_array() && schema.contains("items"))
-        for (const nlohmann::json& item : value) check_keys(item, schema.at("items"), defs, where + "[]");
-    if (!value.is_object() || !schema.contains("properties")) return;
-    for (const auto& [key, member] : value.items()) {
-        CAPTURE(key);
-        REQUIRE(schema.at("properties").contains(key));
-        check_keys(member, schema.at("properties").at(key), defs, where + "." + key);
-    }
-    for (const auto& key : schema.value("required", nlohmann::json::array()))
-        CHECK(value.contains(key.get<std::string>()));
-}
 
 }  // namespace
 

@@ -7,66 +7,18 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "run.hpp"
+#include "unit/cli/command.hpp"
 
 using namespace vram;
 namespace fs = std::filesystem;
 
 namespace {
 
-struct Said {
-    int code = 0;
-    std::string out, err;
-};
-
-Said say(const std::vector<std::string>& args) {
-    std::ostringstream out, err;
-    Said said;
-    said.code = cli::run(args, out, err);
-    said.out = out.str();
-    said.err = err.str();
-    return said;
-}
-
 /// A job file that goes with the test.
-class JobFile {
-  public:
+struct JobFile : TemporaryFile {
     explicit JobFile(const std::string& rest = "train: {method: lora, rank: 4}\ndata: {resolution: 256}\n")
-        : path_(fs::temp_directory_path() / ("vramest_decisions_" + std::to_string(counter++) + ".yaml")) {
-        std::ofstream(path_) << "vramest: 1\ntrainer: torch\nmodel: sd15\n" << rest;
-    }
-    ~JobFile() { fs::remove(path_); }
-    JobFile(const JobFile&) = delete;
-    JobFile& operator=(const JobFile&) = delete;
-    [[nodiscard]] std::string path() const { return path_.string(); }
-
-  private:
-    static inline int counter = 0;
-    fs::path path_;
+        : TemporaryFile("vramest: 1\ntrainer: torch\nmodel: sd15\n" + rest) {}
 };
-
-std::string read(const fs::path& path) {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-/// Every key of a value has a place in the schema.
-void check_keys(const nlohmann::json& value, const nlohmann::json& schema, const nlohmann::json& defs,
-                const std::string& where) {
-    CAPTURE(where);
-    if (schema.contains("$ref"))
-        return check_keys(value, defs.at(schema.at("$ref").get<std::string>().substr(8)), defs, where);
-    if (value.is_array() && schema.contains("items"))
-        for (const nlohmann::json& item : value) check_keys(item, schema.at("items"), defs, where + "[]");
-    if (!value.is_object() || !schema.contains("properties")) return;
-    for (const auto& [key, member] : value.items()) {
-        CAPTURE(key);
-        REQUIRE(schema.at("properties").contains(key));
-        check_keys(member, schema.at("properties").at(key), defs, where + "." + key);
-    }
-    for (const auto& key : schema.value("required", nlohmann::json::array()))
-        CHECK(value.contains(key.get<std::string>()));
-}
 
 }  // namespace
 
@@ -134,7 +86,7 @@ TEST_CASE("sweep writes its picture, prints CSV and says what does not vary abov
     CHECK(said.code == 0);
     CHECK(said.err.empty());
     CHECK(said.out.starts_with("train.rank,train.batch_size,data.resolution,verdict,"));
-    CHECK(read(svg).starts_with("<svg"));
+    CHECK(contents_of(svg).starts_with("<svg"));
     fs::remove(svg);
     const Said table = say({"sweep", job.path(), "--gpu", "rtx-3070", "--set", "train.batch_size=1,2", "--set",
                             "data.resolution=256,512", "--set", "train.rank=8"});
