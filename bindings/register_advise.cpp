@@ -1,14 +1,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <map>
 #include <optional>
 #include <string>
 
+#include "answer.hpp"
 #include "asked.hpp"
 #include "catalogue.hpp"
 #include "register.hpp"
-#include "values.hpp"
 #include "vram/advise/advise.hpp"
 
 namespace py = pybind11;
@@ -31,14 +30,6 @@ Advised advised(py::handle job, const std::optional<std::string>& gpu, py::handl
     return out;
 }
 
-std::map<std::string, std::string> settings_of(const Placed& placed) {
-    std::map<std::string, std::string> out;
-    for (const job::Setting& setting : placed.change.settings) out[setting.key] = setting.value;
-    return out;
-}
-
-py::object to_dict(const Advised& advised) { return py::module_::import("json").attr("loads")(to_json(advised, -1)); }
-
 void register_change(py::module_& m) {
     py::class_<io::Edited>(m, "Edit", py::is_final(), "One value of the user's file that changes, and where it stands.")
         .def_property_readonly("key", [](const io::Edited& edit) { return edit.edit.path; })
@@ -57,7 +48,9 @@ void register_change(py::module_& m) {
         .def_property_readonly("lever", [](const Placed& p) { return std::string(to_text(p.change.lever)); })
         .def_property_readonly("text", [](const Placed& p) { return p.change.text; })
         .def_readonly("edits", &Placed::edits)
-        .def_property_readonly("settings", &settings_of, "Keys of the job file, of what surrounds the job.")
+        .def_property_readonly(
+            "settings", [](const Placed& p) { return dict_of(p.change.settings); },
+            "Keys of the job file, of what surrounds the job.")
         .def_property_readonly("price", [](const Placed& p) { return std::string(to_text(p.change.price)); })
         .def_property_readonly("cost", [](const Placed& p) { return p.change.cost; })
         .def_property_readonly(
@@ -86,8 +79,8 @@ void register_proposal(py::module_& m) {
             return "<vramest.Proposal " + text + ": " + std::string(to_text(p.verdict)) + ">";
         });
 
-    py::class_<Advised>(m, "Advised", py::is_final(), "What makes a job fit, and what does not.")
-        .def_readonly("before", &Advised::before, "The report of the job as it is.")
+    py::class_<Advised> answer(m, "Advised", py::is_final(), "What makes a job fit, and what does not.");
+    answer.def_readonly("before", &Advised::before, "The report of the job as it is.")
         .def_property_readonly("diagnostics", [](const Advised& advised) { return advised.before.diagnostics; })
         .def_readonly("is_video", &Advised::is_video)
         .def_readonly("fits", &Advised::fits, "One change first, then pairs, then more; the safest first.")
@@ -95,18 +88,11 @@ void register_proposal(py::module_& m) {
         .def_readonly("idle", &Advised::idle, "Changes that move nothing where the job is tightest.")
         .def_readonly("nearest", &Advised::nearest, "Where nothing fits: what comes closest.")
         .def("exit_code", [](const Advised& advised) { return exit_code(advised); })
-        .def(
-            "to_json", [](const Advised& advised, int indent) { return to_json(advised, indent); }, "indent"_a = 2)
-        .def("to_dict", &to_dict)
-        .def(
-            "to_text", [](const Advised& advised) { return lossy(to_text(advised)); }, "What `vramest advise` prints.")
-        .def("__str__", [](const Advised& advised) { return lossy(to_text(advised)); })
-        .def(
-            "__eq__", [](const Advised& a, const Advised& b) { return a == b; }, py::is_operator())
         .def("__repr__", [](const Advised& advised) {
             return "<vramest.Advised " + std::string(to_text(advised.before.verdict)) + ", " +
                    std::to_string(advised.fits.size()) + " that fit>";
         });
+    as_answer(answer, "advise");
 }
 
 }  // namespace

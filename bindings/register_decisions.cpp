@@ -1,11 +1,11 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "answer.hpp"
 #include "asked.hpp"
 #include "catalogue.hpp"
 #include "node_of.hpp"
@@ -30,23 +30,6 @@ using advise::Sweep;
 using advise::Tried;
 using report::Trial;
 using report::Verdict;
-
-std::map<std::string, std::string> dict_of(const std::vector<report::Setting>& settings) {
-    std::map<std::string, std::string> out;
-    for (const report::Setting& setting : settings) out[setting.key] = setting.value;
-    return out;
-}
-
-template <class Answer>
-py::object to_dict(const Answer& answer) {
-    return py::module_::import("json").attr("loads")(to_json(answer, -1));
-}
-
-/// Text that may hold bytes of a file, which need not be UTF-8.
-py::str lossy(const std::string& text) {
-    return py::reinterpret_steal<py::str>(
-        PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-}
 
 std::optional<Bytes> known(bool is_known, Bytes bytes) { return is_known ? std::optional(bytes) : std::nullopt; }
 
@@ -76,20 +59,14 @@ void tell_trial(py::class_<T>& c) {
         .def_property_readonly("diagnostics", [](const T& t) { return t.trial.diagnostics; });
 }
 
-/// What every answer has.
+/// What these three have beside what every answer has.
 template <class T>
-void tell_answer(py::class_<T>& c) {
+void tell_answer(py::class_<T>& c, const char* verb) {
     c.def_readonly("source", &T::source, "The file's name.")
         .def_readonly("diagnostics", &T::diagnostics, "Why nothing is said; empty where something is.")
         .def(
-            "exit_code", [](const T& t) { return advise::exit_code(t); }, "As the command's.")
-        .def(
-            "to_text", [](const T& t) { return lossy(to_text(t)); }, "What the command prints.")
-        .def(
-            "to_json", [](const T& t, int indent) { return to_json(t, indent); }, "indent"_a = 2,
-            "What the command prints with --json; indent < 0: on one line.")
-        .def("to_dict", &to_dict<T>, "The same object as a dict.")
-        .def("__str__", [](const T& t) { return lossy(to_text(t)); });
+            "exit_code", [](const T& t) { return advise::exit_code(t); }, "As the command's.");
+    as_answer(c, verb);
 }
 
 /// Values as YAML flow: of a list its items, else the one.
@@ -201,7 +178,7 @@ void register_sweep(py::module_& m) {
          },
          "(key, values) each; values are YAML.")
         .def_readonly("cells", &Sweep::cells, "The last axis fastest.");
-    tell_answer(c);
+    tell_answer(c, "sweep");
     c.def(
          "to_csv", [](const Sweep& s) { return lossy(to_csv(s)); }, "A row a cell; sizes are bytes.")
         .def(
@@ -260,7 +237,7 @@ void register_max(py::module_& m) {
         .def_readonly("keys", &Max::keys, "Of the job, by axis.")
         .def_readonly("now", &Max::now, "The job's own value of the first axis.")
         .def_readonly("most", &Max::most, "One; of two axes one a usual value of the second.");
-    tell_answer(c);
+    tell_answer(c, "max");
     c.def("__repr__", [value](const Max& it) {
         const auto most = it.most.size() == 1 ? value(it.most.front()) : std::nullopt;
         return "<vramest.Max" + (most ? " " + std::to_string(*most) : std::string()) + ">";
@@ -295,7 +272,7 @@ void register_grow(py::module_& m) {
         .def_readonly("device_low", &Grow::device_low)
         .def_readonly("device_high", &Grow::device_high)
         .def_readonly("lines", &Grow::lines, "In the order in which practice raises; none where the job does not fit.");
-    tell_answer(c);
+    tell_answer(c, "grow");
     c.def("__repr__", [](const Grow& g) { return "<vramest.Grow " + std::string(to_text(g.verdict)) + ">"; });
     m.def("grow", &grow, "job"_a, py::kw_only(), "gpu"_a = py::none(), "capacity"_a = py::none(), "sets"_a = py::none(),
           R"(What to raise next once a job fits, and how far, in the order of practice.

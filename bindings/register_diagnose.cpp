@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "answer.hpp"
 #include "asked.hpp"
 #include "catalogue.hpp"
 #include "register.hpp"
@@ -135,8 +136,9 @@ void register_diagnose(py::module_& m) {
         .def_readonly("needs_high", &Prediction::needs_high)
         .def_readonly("capacity", &Prediction::capacity);
 
-    py::class_<Diagnosis>(m, "Diagnosis", py::is_final(), "Which memory ran out, where, and what to change first.")
-        .def_readonly("recognised", &Diagnosis::recognised, "If not, looked_for says what was looked for.")
+    py::class_<Diagnosis> answer(m, "Diagnosis", py::is_final(),
+                                 "Which memory ran out, where, and what to change first.");
+    answer.def_readonly("recognised", &Diagnosis::recognised, "If not, looked_for says what was looked for.")
         .def_property_readonly("phase", &text_of<&Diagnosis::phase, Diagnosis>, "Where it died.")
         .def_property_readonly("kind", &text_of<&Diagnosis::kind, Diagnosis>)
         .def_property_readonly("confidence", &text_of<&Diagnosis::confidence, Diagnosis>, "high, medium or low.")
@@ -163,18 +165,8 @@ void register_diagnose(py::module_& m) {
         .def(
             "exit_code", [](const Diagnosis& d) { return exit_code(d); },
             "As the command: 0 a diagnosis was reached, 2 nothing was recognised.")
-        .def(
-            "to_json", [](const Diagnosis& d, int indent) { return to_json(d, indent); }, "indent"_a = 2,
-            "What `vramest diagnose --json` prints; indent < 0: on one line.")
-        .def(
-            "to_dict", [](const Diagnosis& d) { return py::module_::import("json").attr("loads")(to_json(d, -1)); },
-            "The same object as a dict.")
-        .def(
-            "to_text", [](const Diagnosis& d) { return lossy(to_text(d)); }, "What `vramest diagnose` prints.")
-        .def(
-            "__eq__", [](const Diagnosis& a, const Diagnosis& b) { return a == b; }, py::is_operator())
-        .def("__str__", [](const Diagnosis& d) { return lossy(to_text(d)); })
         .def("__repr__", &repr);
+    as_answer(answer, "diagnose");
 
     m.def("diagnose", &diagnose, "log"_a = py::none(), "config"_a = py::none(), py::kw_only(), "text"_a = py::none(),
           "gpu"_a = py::none(), "capacity"_a = py::none(), "sets"_a = py::none(),

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "answer.hpp"
 #include "asked.hpp"
 #include "catalogue.hpp"
 #include "register.hpp"
@@ -19,11 +20,6 @@ namespace vram::python {
 namespace {
 
 using namespace advise;
-
-template <class Answer>
-py::object dict_of(const Answer& answer) {
-    return py::module_::import("json").attr("loads")(to_json(answer, -1));
-}
 
 Explained explained(py::handle job, const std::optional<std::string>& gpu, py::handle capacity, py::handle sets,
                     std::string phase) {
@@ -45,23 +41,6 @@ CheckpointingRisk checkpointing_risk(py::handle job, const std::optional<std::st
     CheckpointingRisk out;
     out.on = out.off = report::refused(asked.source, document.error());
     return out;
-}
-
-/// What every answer has: its JSON, its text, and how it compares.
-template <class Class>
-void as_answer(Class& answer, const char* verb) {
-    using Answer = typename Class::type;
-    const std::string command = std::string("What `vramest ") + verb;
-    answer
-        .def(
-            "to_json", [](const Answer& a, int indent) { return to_json(a, indent); }, "indent"_a = 2,
-            (command + " --json` prints; indent < 0: on one line.").c_str())
-        .def("to_dict", &dict_of<Answer>, "The same object as a dict.")
-        .def(
-            "to_text", [](const Answer& a) { return lossy(to_text(a)); }, (command + "` prints.").c_str())
-        .def(
-            "__eq__", [](const Answer& a, const Answer& b) { return a == b; }, py::is_operator())
-        .def("__str__", [](const Answer& a) { return lossy(to_text(a)); });
 }
 
 void register_explained(py::module_& m) {

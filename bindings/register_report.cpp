@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "answer.hpp"
 #include "register.hpp"
 #include "values.hpp"
 #include "vram/report/report.hpp"
@@ -38,8 +39,6 @@ py::object bucket(const Phase& phase) {
     if (phase.bucket == std::array<std::int64_t, 3>{}) return py::none();
     return py::tuple(py::cast(phase.bucket));
 }
-
-py::object to_dict(const Report& report) { return py::module_::import("json").attr("loads")(to_json(report, -1)); }
 
 void register_parts(py::module_& m) {
     py::class_<JobLine>(m, "JobLine", py::is_final(),
@@ -183,8 +182,8 @@ void register_parts(py::module_& m) {
 
 void register_report(py::module_& m) {
     register_parts(m);
-    py::class_<Report>(m, "Report", py::is_final(), "What a job needs, by phase. All sizes are bytes.")
-        .def_readonly("job", &Report::job)
+    py::class_<Report> answer(m, "Report", py::is_final(), "What a job needs, by phase. All sizes are bytes.");
+    answer.def_readonly("job", &Report::job)
         .def_readonly("gpu", &Report::gpu)
         .def_property_readonly("verdict", &text_of<&Report::verdict, Report>,
                                "fits, tight, does_not_fit or cannot_say.")
@@ -229,14 +228,8 @@ void register_report(py::module_& m) {
              "The phase of this name; KeyError.")
         .def("exit_code", &exit_code, py::kw_only(), "strict"_a = false,
              "As the command: 0 fits or tight, 1 does not fit (tight too if strict), 2 cannot say.")
-        .def("to_json", &to_json, "indent"_a = 2, "What `vramest check --json` prints; indent < 0: on one line.")
-        .def("to_dict", &to_dict, "The same object as a dict.")
-        .def(
-            "to_text", [](const Report& r) { return lossy(to_text(r)); }, "What `vramest check` prints.")
-        .def(
-            "__eq__", [](const Report& a, const Report& b) { return a == b; }, py::is_operator())
-        .def("__str__", [](const Report& r) { return lossy(to_text(r)); })
         .def("__repr__", &repr);
+    as_answer(answer, "check");
 }
 
 }  // namespace vram::python

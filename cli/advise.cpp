@@ -4,14 +4,9 @@
 
 #include "input.hpp"
 #include "verbs.hpp"
-#include "vram/probe/driver.hpp"
 
 namespace vram::cli {
 namespace {
-
-void say(const Diagnostics& complaints, std::ostream& err) {
-    for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
-}
 
 /// Writes the first proposal's file, and says what it is; what stands beside the file is said, too, as it is not in it.
 /// Returns the exit code.
@@ -37,7 +32,7 @@ int write(const Arguments& arguments, const advise::Advised& advised, std::ostre
         return code;
     }
     if (const Diagnostics complaints = write_output(arguments.out, first.file); !complaints.empty()) {
-        say(complaints, err);
+        print_complaints(complaints, err);
         return 2;
     }
     err << arguments.out << ": written, with the first advice in it\n";
@@ -58,12 +53,10 @@ int advise(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         advise::Advised unread;
         unread.before = report::refused(arguments.file, text.error());
         out << to_json(unread) << '\n';
-        say(text.error(), err);
+        print_complaints(text.error(), err);
         return 2;
     }
-    report::CheckOptions options = arguments.options;
-    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
-    const advise::Advised advised = advise::advise(*text, arguments.file, options, catalogue);
+    const advise::Advised advised = advise::advise(*text, arguments.file, options_of(arguments), catalogue);
     out << (arguments.json ? to_json(advised) + "\n" : to_text(advised));
     const bool writes = !arguments.out.empty() && advised.before.verdict != report::Verdict::cannot_say;
     return writes ? write(arguments, advised, err) : advise::exit_code(advised);

@@ -2,7 +2,6 @@
 
 #include "input.hpp"
 #include "verbs.hpp"
-#include "vram/probe/driver.hpp"
 
 namespace vram::cli {
 
@@ -20,9 +19,7 @@ int check(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
     if (!text) return refuse(text.error(), arguments.json, out, err);
-    report::CheckOptions options = arguments.options;
-    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
-    const report::Report report = report::check(*text, arguments.file, options, catalogue);
+    const report::Report report = report::check(*text, arguments.file, options_of(arguments), catalogue);
     out << (arguments.json ? report::to_json(report) + "\n" : report::to_text(report));
     using enum report::Verdict;
     if (!arguments.json && arguments.file != "-" && (report.verdict == does_not_fit || report.verdict == tight))

@@ -8,16 +8,9 @@
 #include "vram/advise/grow.hpp"
 #include "vram/advise/max.hpp"
 #include "vram/advise/sweep.hpp"
-#include "vram/probe/driver.hpp"
 
 namespace vram::cli {
 namespace {
-
-report::CheckOptions options_of(const Arguments& arguments) {
-    report::CheckOptions options = arguments.options;
-    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
-    return options;
-}
 
 /// Prints an answer; of one that holds nothing but complaints these go to `err`, and with --json the object too.
 template <class Answer>
@@ -27,7 +20,7 @@ int print(const Answer& answer, bool json, std::ostream& out, std::ostream& err)
         out << to_json(answer) << '\n';
     else if (answer.diagnostics.empty())
         out << to_text(answer);
-    for (const Diagnostic& complaint : answer.diagnostics) err << to_text(complaint) << '\n';
+    print_complaints(answer.diagnostics, err);
     return code;
 }
 
@@ -101,7 +94,7 @@ int sweep(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const int code = as_csv ? advise::exit_code(done) : print(done, arguments.json, out, err);
     if (arguments.svg.empty() || !done.diagnostics.empty()) return code;
     const Diagnostics complaints = write_output(arguments.svg, to_svg(done));
-    for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
+    print_complaints(complaints, err);
     return complaints.empty() ? code : 2;
 }
 

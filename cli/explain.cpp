@@ -4,7 +4,6 @@
 
 #include "input.hpp"
 #include "verbs.hpp"
-#include "vram/probe/driver.hpp"
 
 namespace vram::cli {
 int explain(const Arguments& arguments, std::ostream& out, std::ostream& err) {
@@ -19,15 +18,13 @@ int explain(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         return refuse(text.error(), false, out, err);
     }
     if (!text) return refuse(text.error(), false, out, err);
-    report::CheckOptions options = arguments.options;
-    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
     advise::ExplainOptions how;
     how.phase = arguments.phase;
-    const advise::Explained explained = advise::explain(*text, arguments.file, options, catalogue, how);
+    const advise::Explained explained = advise::explain(*text, arguments.file, options_of(arguments), catalogue, how);
     out << (arguments.json ? to_json(explained) + "\n" : to_text(explained));
     if (const std::string svg = to_svg(explained); !arguments.out.empty() && !svg.empty())
         if (const Diagnostics complaints = write_output(arguments.out, svg); !complaints.empty()) {
-            for (const Diagnostic& complaint : complaints) err << to_text(complaint) << '\n';
+            print_complaints(complaints, err);
             return 2;
         }
     return advise::exit_code(explained);

@@ -4,7 +4,9 @@
 #include <fstream>
 #include <iostream>
 
+#include "arguments.hpp"
 #include "vram/io/file.hpp"
+#include "vram/probe/driver.hpp"
 
 namespace vram::cli {
 expected<std::string> read_input(const std::string& file) {
@@ -34,6 +36,12 @@ Diagnostics refuse_own_file(const std::string& flag, const std::string& output, 
              output,
              {},
              flag + " names the file itself, which is never touched"}};
+}
+
+report::CheckOptions options_of(const Arguments& arguments) {
+    report::CheckOptions options = arguments.options;
+    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
+    return options;
 }
 
 }  // namespace vram::cli

@@ -4,7 +4,6 @@
 
 #include "input.hpp"
 #include "verbs.hpp"
-#include "vram/probe/driver.hpp"
 
 namespace vram::cli {
 
@@ -18,9 +17,7 @@ int risk(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         return refuse(text.error(), false, out, err);
     }
     if (!text) return refuse(text.error(), false, out, err);
-    report::CheckOptions options = arguments.options;
-    if (arguments.asks_driver) options.driver = probe::card_of_this_machine();
-    const advise::CheckpointingRisk risk = advise::risk(*text, arguments.file, options, catalogue);
+    const advise::CheckpointingRisk risk = advise::risk(*text, arguments.file, options_of(arguments), catalogue);
     out << (arguments.json ? to_json(risk) + "\n" : to_text(risk));
     return advise::exit_code(risk);
 }
