@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "advise/found.hpp"
 #include "advise/practice.hpp"
 #include "base/parallel.hpp"
 #include "report/opened.hpp"
@@ -26,7 +27,7 @@ constexpr std::size_t most_tried = 24;     // a choice: pairs or triples that ar
 using Picks = std::vector<std::size_t>;  // of the changes, in the order of practice
 
 /// A job with some changes made, as it was played.
-struct Trial {
+struct Attempt {
     Picks picks;
     std::vector<Placed> placed;
     std::string file;
@@ -105,20 +106,26 @@ class Adviser {
         std::vector<Picks> singles;
         for (std::size_t i = 0; i < changes_.size(); ++i) singles.push_back({i});
         singles_ = play(singles);
+        for (const std::optional<Attempt>& single : singles_) {
+            std::vector<Bytes>& saved = saved_.emplace_back();
+            if (!single) continue;
+            for (const report::Phase& phase : before_.phases)
+                saved.push_back(phase.needs_high - need_of(single->report, phase.name));
+        }
         std::vector<Picks> fitting;
         Lever last = Lever::pace;
-        for (const std::optional<Trial>& trial : singles_) {
-            if (!trial) continue;
-            const Change& change = changes_[trial->picks.front()];
-            if (trial->report.verdict == Verdict::fits) {
+        for (const std::optional<Attempt>& attempt : singles_) {
+            if (!attempt) continue;
+            const Change& change = changes_[attempt->picks.front()];
+            if (attempt->report.verdict == Verdict::fits) {
                 if (!fitting.empty() && change.lever == last) continue;  // the mildest of a lever is enough
                 last = change.lever;
-                fitting.push_back(trial->picks);
-                if (out.fits.size() < most_proposals) out.fits.push_back(proposal(*trial));
-            } else if (helps(*trial)) {
-                out.helps.push_back(proposal(*trial));
+                fitting.push_back(attempt->picks);
+                if (out.fits.size() < most_proposals) out.fits.push_back(proposal(*attempt));
+            } else if (helps(*attempt)) {
+                out.helps.push_back(proposal(*attempt));
             } else {
-                out.idle.push_back(trial->placed.front());
+                out.idle.push_back(attempt->placed.front());
             }
         }
         // What is typed into a shell is no edit of the file, and comes behind those that are.
@@ -142,8 +149,8 @@ class Adviser {
     }
 
     /// Nothing where the trainer refuses the changed file, or it cannot be changed in place.
-    [[nodiscard]] std::optional<Trial> play(const Picks& picks) const {
-        Trial trial{picks, {}, document_.text, {}};
+    [[nodiscard]] std::optional<Attempt> play(const Picks& picks) const {
+        Attempt attempt{picks, {}, document_.text, {}};
         CheckOptions options = options_;
         std::vector<io::Edit> edits;
         for (const std::size_t i : picks) {
@@ -152,19 +159,19 @@ class Adviser {
         }
         expected<io::EditedDocument> edited = io::edited(document_, edits);
         if (!edited) return {};
-        trial.file = edited->document.text;
+        attempt.file = edited->document.text;
         auto next = edited->edits.begin();
         for (const std::size_t i : picks) {
             const auto end = next + static_cast<std::ptrdiff_t>(changes_[i].edits.size());
-            trial.placed.push_back({changes_[i], {next, end}});
+            attempt.placed.push_back({changes_[i], {next, end}});
             next = end;
         }
-        trial.report = report::check(std::move(edited->document), options, catalogue_);
-        if (trial.report.verdict == Verdict::cannot_say) return {};
-        return trial;
+        attempt.report = report::check(std::move(edited->document), options, catalogue_);
+        if (attempt.report.verdict == Verdict::cannot_say) return {};
+        return attempt;
     }
-    [[nodiscard]] std::vector<std::optional<Trial>> play(const std::vector<Picks>& all) const {
-        std::vector<std::optional<Trial>> out(all.size());
+    [[nodiscard]] std::vector<std::optional<Attempt>> play(const std::vector<Picks>& all) const {
+        std::vector<std::optional<Attempt>> out(all.size());
         in_parallel(all.size(), [&](std::size_t i) { out[i] = play(all[i]); });
         return out;
     }
@@ -179,35 +186,35 @@ class Adviser {
     }
 
     [[nodiscard]] Bytes usable() const { return before_.gpu.usable(); }
-    [[nodiscard]] Bytes saves(const Trial& trial) const {
-        return before_.peak->device_high - trial.report.peak->device_high;
+    [[nodiscard]] Bytes saves(const Attempt& attempt) const {
+        return before_.peak->device_high - attempt.report.peak->device_high;
     }
-    [[nodiscard]] Bytes saves_there(const Trial& trial) const {
+    [[nodiscard]] Bytes saves_there(const Attempt& attempt) const {
         const std::string& phase = before_.peak->phase;
-        return trial.report.phase(phase) == nullptr ? saves(trial)
-                                                    : need_of(before_, phase) - need_of(trial.report, phase);
+        return attempt.report.phase(phase) == nullptr ? saves(attempt)
+                                                      : need_of(before_, phase) - need_of(attempt.report, phase);
     }
-    [[nodiscard]] bool helps(const Trial& trial) const {
-        const Bytes now = shortage(before_), then = shortage(trial.report);
-        return rank_of(trial.report.verdict) <= rank_of(before_.verdict) && then <= now &&
-               (then < now || saves_there(trial) > 0);
+    [[nodiscard]] bool helps(const Attempt& attempt) const {
+        const Bytes now = shortage(before_), then = shortage(attempt.report);
+        return rank_of(attempt.report.verdict) <= rank_of(before_.verdict) && then <= now &&
+               (then < now || saves_there(attempt) > 0);
     }
 
-    [[nodiscard]] Proposal proposal(const Trial& trial) const {
-        const report::Peak& peak = *trial.report.peak;
-        return {trial.placed, trial.report.verdict, peak.phase,
-                peak.stage,   peak.device_low,      peak.device_high,
-                saves(trial), saves_there(trial),   std::max<Bytes>(0, shortage(trial.report)),
-                trial.file};
+    [[nodiscard]] Proposal proposal(const Attempt& attempt) const {
+        const report::Peak& peak = *attempt.report.peak;
+        return {attempt.placed, attempt.report.verdict, peak.phase,
+                peak.stage,     peak.device_low,        peak.device_high,
+                saves(attempt), saves_there(attempt),   std::max<Bytes>(0, shortage(attempt.report)),
+                attempt.file};
     }
 
     /// What the job would need if what each change saves by itself added up, phase by phase. Only for the order in
     /// which changes are played together.
     [[nodiscard]] Bytes guess(const Picks& picks) const {
         Bytes most = 0;
-        for (const report::Phase& phase : before_.phases) {
-            Bytes need = phase.needs_high;
-            for (const std::size_t i : picks) need -= phase.needs_high - need_of(singles_[i]->report, phase.name);
+        for (std::size_t phase = 0; phase < before_.phases.size(); ++phase) {
+            Bytes need = before_.phases[phase].needs_high;
+            for (const std::size_t i : picks) need -= saved_[i][phase];
             most = std::max(most, need);
         }
         return most;
@@ -216,9 +223,9 @@ class Adviser {
     [[nodiscard]] bool is_of_use(std::size_t i) const {
         if (!singles_[i] || changes_[i].lever == Lever::pace) return false;
         if (!with_surroundings_ && !changes_[i].settings.empty()) return false;
-        return std::any_of(before_.phases.begin(), before_.phases.end(), [&](const report::Phase& phase) {
-            return phase.needs_high > usable() && need_of(singles_[i]->report, phase.name) < phase.needs_high;
-        });
+        for (std::size_t phase = 0; phase < before_.phases.size(); ++phase)
+            if (before_.phases[phase].needs_high > usable() && saved_[i][phase] > 0) return true;
+        return false;
     }
     [[nodiscard]] bool go_together(const Picks& picks) const {
         for (std::size_t a = 0; a < picks.size(); ++a)
@@ -263,13 +270,13 @@ class Adviser {
             const std::vector<Picks> wave(
                 candidates.begin() + static_cast<std::ptrdiff_t>(i),
                 candidates.begin() + static_cast<std::ptrdiff_t>(std::min(i + at_once, candidates.size())));
-            for (const std::optional<Trial>& trial : play(wave)) {
-                if (!trial || trial->report.verdict != Verdict::fits || out.fits.size() >= enough_singles) continue;
+            for (const std::optional<Attempt>& attempt : play(wave)) {
+                if (!attempt || attempt->report.verdict != Verdict::fits || out.fits.size() >= enough_singles) continue;
                 std::vector<Lever> levers;
-                for (const std::size_t pick : trial->picks) levers.push_back(changes_[pick].lever);
+                for (const std::size_t pick : attempt->picks) levers.push_back(changes_[pick].lever);
                 if (std::find(met.begin(), met.end(), levers) != met.end()) continue;
                 met.push_back(std::move(levers));
-                out.fits.push_back(proposal(*trial));
+                out.fits.push_back(proposal(*attempt));
             }
         }
     }
@@ -290,24 +297,24 @@ class Adviser {
             else if (guess({i}) < guess({*rival}))
                 *rival = i;
         }
-        std::optional<Trial> best;
-        for (const std::optional<Trial>& single : singles_)
+        std::optional<Attempt> best;
+        for (const std::optional<Attempt>& single : singles_)
             if (single && is_of_use(single->picks.front()) &&
                 (!best || shortage(single->report) < shortage(best->report)))
                 best = single;
         if (picks.size() > 1)
-            if (std::optional<Trial> all = play(picks);
+            if (std::optional<Attempt> all = play(picks);
                 all && (!best || shortage(all->report) < shortage(best->report)))
                 best = std::move(all);
         if (!best) return;
         for (std::size_t i = best->picks.size(); i-- > 0 && best->picks.size() > 1;) {
             Picks fewer = best->picks;
             fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-            std::optional<Trial> trial = play(fewer);
-            const bool as_good =
-                trial && (best->report.verdict == Verdict::fits ? trial->report.verdict == Verdict::fits
-                                                                : shortage(trial->report) <= shortage(best->report));
-            if (as_good) best = std::move(trial);
+            std::optional<Attempt> attempt = play(fewer);
+            const bool as_good = attempt && (best->report.verdict == Verdict::fits
+                                                 ? attempt->report.verdict == Verdict::fits
+                                                 : shortage(attempt->report) <= shortage(best->report));
+            if (as_good) best = std::move(attempt);
         }
         if (best->report.verdict == Verdict::fits) {
             out.fits.push_back(proposal(*best));
@@ -323,8 +330,9 @@ class Adviser {
     const Report& before_;
     std::vector<Change> changes_;
     bool video_;
-    bool with_surroundings_ = false;             // what is no edit of the file may be combined, too
-    std::vector<std::optional<Trial>> singles_;  // by change
+    bool with_surroundings_ = false;               // what is no edit of the file may be combined, too
+    std::vector<std::optional<Attempt>> singles_;  // by change
+    std::vector<std::vector<Bytes>> saved_;        // by change, by phase of `before_`; empty of one that was refused
 };
 
 }  // namespace
@@ -346,20 +354,15 @@ Advised advise(io::Document document, const CheckOptions& options, const profile
     out.before = report::check(document, once, catalogue);
     if (out.before.verdict == Verdict::cannot_say) return out;
     if (out.before.gpu.chosen_by == report::ChosenBy::smallest_that_holds) {
-        out.before = report::refused(
-            document.file_name,
-            {{Severity::error,
-              Problem::missing_key,
-              {},
-              "--gpu",
-              {},
-              {},
-              "advice is about a card: name one with --gpu or --capacity, in the job, or have a driver"}});
+        out.before = report::refused(document.file_name, {card_is_due("advice")});
         return out;
     }
     Diagnostics notes;
     const expected<report::Opened> opened = report::open(document, once, catalogue, notes);
-    if (!opened) return out;
+    if (!opened) {
+        out.before = report::refused(document.file_name, opened.error());
+        return out;
+    }
     out.is_video = is_video(opened->job);
     if (out.before.verdict == Verdict::fits) return out;
     std::vector<Change> changes = opened->trainer->changes(document, opened->job);

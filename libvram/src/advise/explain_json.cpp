@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "report/json_parts.hpp"
 #include "vram/advise/explain.hpp"
 
 namespace vram::advise {
@@ -91,7 +92,7 @@ std::string to_json(const Explained& explained, int indent) {
     out["timeline"] = is_said ? json_of(explained.timeline) : json();
     out["moment"] = is_said ? json_of(explained.moment) : json();
     out["contributions"] = json_of(explained.contributions);
-    return out.dump(indent, ' ', false, json::error_handler_t::replace);
+    return report::dumped(out, indent);
 }
 
 }  // namespace vram::advise

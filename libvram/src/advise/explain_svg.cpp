@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "advise/pictures.hpp"
+#include "advise/xml.hpp"
 #include "vram/advise/explain.hpp"
 
 namespace vram::advise {
@@ -44,43 +45,6 @@ std::string number(double value) {
     return sign + std::to_string(size / 10) + (size % 10 == 0 ? "" : "." + std::to_string(size % 10));
 }
 
-/// Length of the UTF-8 sequence that starts a text, or 0 where it is none.
-std::size_t sequence(std::string_view text) {
-    const auto lead = static_cast<unsigned char>(text.front());
-    const std::size_t length = lead < 0x80                   ? 1
-                               : lead >= 0xF0 && lead < 0xF5 ? 4
-                               : lead >= 0xE0 && lead < 0xF0 ? 3
-                               : lead >= 0xC2 && lead < 0xE0 ? 2
-                                                             : 0;
-    if (length == 0 || length > text.size()) return 0;
-    for (std::size_t i = 1; i < length; ++i)
-        if ((static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80) return 0;
-    return length;
-}
-
-/// For an XML text: names come from people's files.
-std::string escaped(std::string_view text) {
-    std::string out;
-    while (!text.empty()) {
-        const std::size_t length = sequence(text);
-        const char c = text.front();
-        if (length == 0 || (length == 1 && (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)))
-            out += '?';
-        else if (c == '&')
-            out += "&amp;";
-        else if (c == '<')
-            out += "&lt;";
-        else if (c == '>')
-            out += "&gt;";
-        else if (c == '"')
-            out += "&quot;";
-        else
-            out += text.substr(0, length);
-        text.remove_prefix(std::max<std::size_t>(1, length));
-    }
-    return out;
-}
-
 class Picture {
   public:
     explicit Picture(const Explained& explained)
@@ -91,7 +55,7 @@ class Picture {
     std::string svg() {
         const report::Report& report = explained_.report;
         out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + number(width) + " " + number(height) +
-               "\" role=\"img\">\n<title>" + escaped(report.reason) + "</title>\n<style>" + style +
+               "\" role=\"img\">\n<title>" + xml(report.reason) + "</title>\n<style>" + style +
                "</style>\n<rect class=\"ground\" width=\"" + number(width) + "\" height=\"" + number(height) + "\"/>\n";
         text(left, 22, "", "start", report.job.model + " (" + report.job.trainer + "): memory over the run");
         legend();
@@ -112,7 +76,7 @@ class Picture {
     }
     void text(double at_x, double at_y, const std::string& css, const std::string& anchor, const std::string& what) {
         out_ += "<text x=\"" + number(at_x) + "\" y=\"" + number(at_y) + "\"" +
-                (css.empty() ? "" : " class=\"" + css + "\"") + " text-anchor=\"" + anchor + "\">" + escaped(what) +
+                (css.empty() ? "" : " class=\"" + css + "\"") + " text-anchor=\"" + anchor + "\">" + xml(what) +
                 "</text>\n";
     }
     void line(const std::string& css, double x1, double y1, double x2, double y2) {
@@ -171,7 +135,7 @@ class Picture {
                 reserved = std::max(reserved, timeline_.points[part.first_point + i].reserved);
             }
             out_ += "<rect class=\"band\" x=\"" + number(from) + "\" y=\"" + number(top) + "\" width=\"" +
-                    number(to - from) + "\" height=\"" + number(bottom - top) + "\"><title>" + escaped(part.phase) +
+                    number(to - from) + "\" height=\"" + number(bottom - top) + "\"><title>" + xml(part.phase) +
                     ": up to " + vram::to_text(allocated) + " allocated, " + vram::to_text(reserved) +
                     " reserved</title></rect>\n";
             const double half = static_cast<double>(part.phase.size()) * letter / 2;

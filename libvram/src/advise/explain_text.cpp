@@ -12,12 +12,6 @@ using report::Verdict;
 
 constexpr std::size_t name_width = 46, most_parts = 24, columns = 72;
 
-std::string spelled(std::string_view word) {
-    std::string out(word);
-    std::replace(out.begin(), out.end(), '_', ' ');
-    return out;
-}
-
 std::string left(std::string text, std::size_t width) {
     text.resize(std::max(width, text.size() + 1), ' ');
     return text;
@@ -72,7 +66,7 @@ std::string breakdown_text(const Moment& moment) {
     std::stable_sort(parts.begin(), parts.end(),
                      [](const report::Part& a, const report::Part& b) { return a.high > b.high; });
     for (const report::Part& part : parts)
-        out += left("  " + part.component + " " + spelled(shadow::to_text(part.category)), name_width) +
+        out += left("  " + part.component + " " + report::words(shadow::to_text(part.category)), name_width) +
                report::range_text(part.low, part.high) + "\n";
     return out + left("  device", name_width) + report::range_text(moment.device_low, moment.device_high) + "\n";
 }
@@ -80,7 +74,7 @@ std::string breakdown_text(const Moment& moment) {
 /// "transformer weights, parameter single_transformer_blocks.*.proj_mlp.weight".
 std::string what_of(const LiveBlocks& blocks) {
     std::string out = blocks.component + (blocks.component.empty() ? "" : " ") +
-                      spelled(shadow::to_text(blocks.category)) + ", " + blocks.op;
+                      report::words(shadow::to_text(blocks.category)) + ", " + blocks.op;
     if (!blocks.module.empty())
         out += blocks.class_name.empty()
                    ? " " + blocks.module
@@ -127,8 +121,7 @@ std::string contributions_text(const Explained& explained) {
         else
             out += moves(*difference.needs_high) + " in " + explained.report.peak->phase + ", " +
                    moves(difference.device_high) + " at the highest";
-        if (difference.without != explained.report.verdict)
-            out += "; without: " + spelled(report::to_text(difference.without));
+        if (difference.without != explained.report.verdict) out += "; without: " + report::words(difference.without);
         out += "\n";
     }
     return out;
@@ -137,7 +130,7 @@ std::string contributions_text(const Explained& explained) {
 }  // namespace
 
 std::string to_text(const Explained& explained) {
-    std::string out = spelled(report::to_text(explained.report.verdict)) + ": " + explained.report.reason + "\n";
+    std::string out = report::words(explained.report.verdict) + ": " + explained.report.reason + "\n";
     if (explained.report.verdict == Verdict::cannot_say) return out;
     return out + timeline_text(explained) + breakdown_text(explained.moment) + blocks_text(explained.moment) +
            contributions_text(explained);

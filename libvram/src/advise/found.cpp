@@ -1,5 +1,7 @@
 #include "advise/found.hpp"
 
+#include "vram/advise/advise.hpp"
+
 namespace vram::advise {
 
 using json = nlohmann::ordered_json;
@@ -17,15 +19,31 @@ std::string offer(const report::GpuLine& gpu) {
     return card + " has " + report::range_text(gpu.usable(), gpu.usable_high());
 }
 
-std::string lines_of(const Diagnostics& diagnostics) {
-    std::string out;
-    for (const Diagnostic& diagnostic : diagnostics) out += vram::to_text(diagnostic) + "\n";
+std::string size_text(const std::array<std::int64_t, 3>& bucket) {
+    std::string out = std::to_string(bucket[0]) + "x" + std::to_string(bucket[1]);
+    if (bucket[2] > 1) out += "x" + std::to_string(bucket[2]);
     return out;
 }
 
-json json_of(const Diagnostics& diagnostics) {
-    json out = json::array();
-    for (const Diagnostic& diagnostic : diagnostics) out.push_back(report::json_of(diagnostic));
+std::string what_of(const Proposal& proposal) {
+    std::string out;
+    for (const Placed& placed : proposal.changes) out += (out.empty() ? "" : "; and ") + placed.change.text;
+    return out;
+}
+
+Diagnostic card_is_due(std::string_view what) {
+    return {Severity::error,
+            Problem::missing_key,
+            {},
+            "--gpu",
+            {},
+            {},
+            std::string(what) + " is about a card: name one with --gpu or --capacity, in the job, or have a driver"};
+}
+
+std::string lines_of(const Diagnostics& diagnostics) {
+    std::string out;
+    for (const Diagnostic& diagnostic : diagnostics) out += vram::to_text(diagnostic) + "\n";
     return out;
 }
 

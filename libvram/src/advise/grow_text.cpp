@@ -52,7 +52,7 @@ std::string to_json(const Grow& grow, int indent) {
     json lines = json::array();
     for (const Growth& line : grow.lines) lines.push_back(json_of(line));
     out["lines"] = std::move(lines);
-    out["diagnostics"] = json_of(grow.diagnostics);
+    out["diagnostics"] = report::json_of(grow.diagnostics);
     return report::dumped(out, indent);
 }
 

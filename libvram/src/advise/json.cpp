@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "advise/found.hpp"
 #include "vram/advise/advise.hpp"
 
 namespace vram::advise {
@@ -19,13 +20,12 @@ json json_of(const io::Edited& edit) {
 }
 
 json json_of(const Placed& placed) {
-    json edits = json::array(), settings = json::object();
+    json edits = json::array();
     for (const io::Edited& edit : placed.edits) edits.push_back(json_of(edit));
-    for (const job::Setting& setting : placed.change.settings) settings[setting.key] = setting.value;
     return {{"lever", to_text(placed.change.lever)},
             {"text", placed.change.text},
             {"edits", std::move(edits)},
-            {"settings", std::move(settings)},
+            {"settings", advise::json_of(placed.change.settings)},
             {"price", to_text(placed.change.price)},
             {"cost", placed.change.cost},
             {"panel", placed.change.panel},
@@ -66,7 +66,7 @@ std::string to_json(const Advised& advised, int indent) {
     out["helps"] = json_of(advised.helps);
     out["idle"] = json_of(advised.idle);
     out["nearest"] = advised.nearest ? json_of(*advised.nearest) : json();
-    return out.dump(indent, ' ', false, json::error_handler_t::replace);
+    return report::dumped(out, indent);
 }
 
 }  // namespace vram::advise

@@ -115,7 +115,7 @@ std::string to_json(const Max& max, int indent) {
     out["keys"] = max.keys;
     out["now"] = max.most.empty() ? json(nullptr) : json(max.now);
     out["max"] = std::move(most);
-    out["diagnostics"] = json_of(max.diagnostics);
+    out["diagnostics"] = report::json_of(max.diagnostics);
     return report::dumped(out, indent);
 }
 

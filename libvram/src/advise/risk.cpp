@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "advise/found.hpp"
 #include "report/opened.hpp"
 #include "report/words.hpp"
 
@@ -27,12 +28,6 @@ auto says(std::string_view key) {
 }
 
 Setting checkpointing(bool on) { return {"train.gradient_checkpointing", on ? "true" : "false"}; }
-
-std::string size_text(const BucketRisk& bucket) {
-    std::string out = std::to_string(bucket.bucket[0]) + "x" + std::to_string(bucket.bucket[1]);
-    if (bucket.bucket[2] > 1) out += "x" + std::to_string(bucket.bucket[2]);
-    return out;
-}
 
 /// Of each size and count the phase that needs most.
 std::vector<BucketRisk> buckets_of(const Report& report) {
@@ -70,11 +65,7 @@ std::string times(Bytes more, Bytes less) {
 }
 
 std::string card_text(const Report& report) {
-    const report::GpuLine& gpu = report.gpu;
-    return (!gpu.id.empty()     ? gpu.id
-            : !gpu.name.empty() ? gpu.name
-                                : std::string("the card")) +
-           " has " + report::range_text(gpu.usable(), gpu.usable_high()) + (gpu.other_processes > 0 ? " left" : "");
+    return offer(report.gpu) + (report.gpu.other_processes > 0 ? " left" : "");
 }
 
 std::string room_text(const Report& report) {
@@ -124,10 +115,10 @@ class Assessor {
             return all;
         };
         const std::string quiet = samples ? ", no samples" : "";
-        if (!run((sizes ? "the smallest bucket, " : "its one bucket, ") + size_text(least) + ", batch 1" + quiet,
+        if (!run((sizes ? "the smallest bucket, " : "its one bucket, ") + size_text(least.bucket) + ", batch 1" + quiet,
                  at(least, 1)))
             return;
-        if (sizes && !run("the top bucket, " + size_text(top), at(top, 1))) return;
+        if (sizes && !run("the top bucket, " + size_text(top.bucket), at(top, 1))) return;
         if (top.batch_size > 1 && !run("the job's batch, " + std::to_string(top.batch_size), at(top, top.batch_size)))
             return;
         if (sizes && !run("every bucket", bare)) return;
@@ -186,15 +177,15 @@ class Assessor {
         const BucketRisk& top = *std::max_element(out_.buckets.begin(), out_.buckets.end(), needs_less);
         const BucketRisk& least = *std::min_element(out_.buckets.begin(), out_.buckets.end(), needs_less);
         if (top.bucket != least.bucket)
-            add("a batch of its top bucket, " + size_text(top) + ", needs " +
-                report::range_text(top.needs_low, top.needs_high) + ", one of its smallest, " + size_text(least) +
-                ", " + report::range_text(least.needs_low, least.needs_high) +
+            add("a batch of its top bucket, " + size_text(top.bucket) + ", needs " +
+                report::range_text(top.needs_low, top.needs_high) + ", one of its smallest, " +
+                size_text(least.bucket) + ", " + report::range_text(least.needs_low, least.needs_high) +
                 (least.verdict == Verdict::fits && top.verdict != Verdict::fits
                      ? ": a run goes well for as long as no large batch comes"
                      : ""));
         if (top.batch_size > 1)
             add("what is kept grows with the batch, which is " + std::to_string(top.batch_size) +
-                " at the top bucket, " + size_text(top));
+                " at the top bucket, " + size_text(top.bucket));
         const auto fitting = std::count_if(out_.buckets.begin(), out_.buckets.end(),
                                            [](const BucketRisk& bucket) { return bucket.verdict == Verdict::fits; });
         const auto all = static_cast<std::ptrdiff_t>(out_.buckets.size());

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "report/json_parts.hpp"
 #include "vram/advise/risk.hpp"
 
 namespace vram::advise {
@@ -51,7 +52,7 @@ std::string to_json(const CheckpointingRisk& risk, int indent) {
     for (const Proposal& proposal : risk.instead) out["instead"].push_back(instead_of(proposal));
     out["plan"] = json::array();
     for (const PlannedRun& run : risk.plan) out["plan"].push_back(json_of(run));
-    return out.dump(indent, ' ', false, json::error_handler_t::replace);
+    return report::dumped(out, indent);
 }
 
 }  // namespace vram::advise

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "advise/found.hpp"
 #include "report/words.hpp"
 #include "vram/advise/risk.hpp"
 
@@ -8,15 +9,9 @@ namespace {
 
 using report::Verdict;
 
-std::string spelled(Verdict verdict) {
-    std::string out(report::to_text(verdict));
-    std::replace(out.begin(), out.end(), '_', ' ');
-    return out;
-}
-
 std::string need_text(const report::Report& report) {
-    return report::range_text(report.peak->device_low, report.peak->device_high) + ", " + spelled(report.verdict) +
-           "; tightest in " + report.peak->phase + "\n";
+    return report::range_text(report.peak->device_low, report.peak->device_high) + ", " +
+           report::words(report.verdict) + "; tightest in " + report.peak->phase + "\n";
 }
 
 std::string buckets_text(const CheckpointingRisk& risk) {
@@ -28,10 +23,9 @@ std::string buckets_text(const CheckpointingRisk& risk) {
                      [](const BucketRisk& a, const BucketRisk& b) { return a.needs_high > b.needs_high; });
     for (std::size_t i = 0; i < costliest.size() && i < most; ++i) {
         const BucketRisk& bucket = costliest[i];
-        out += "  " + std::to_string(bucket.bucket[0]) + "x" + std::to_string(bucket.bucket[1]) +
-               (bucket.bucket[2] > 1 ? "x" + std::to_string(bucket.bucket[2]) : std::string()) + ", batch " +
-               std::to_string(bucket.batch_size) + ": " + report::range_text(bucket.needs_low, bucket.needs_high) +
-               ", " + spelled(bucket.verdict) + " (" + bucket.phase + ")\n";
+        out += "  " + size_text(bucket.bucket) + ", batch " + std::to_string(bucket.batch_size) + ": " +
+               report::range_text(bucket.needs_low, bucket.needs_high) + ", " + report::words(bucket.verdict) + " (" +
+               bucket.phase + ")\n";
     }
     if (costliest.size() > most) out += "  and " + std::to_string(costliest.size() - most) + " that need less\n";
     return out;
@@ -42,10 +36,8 @@ std::string instead_text(const CheckpointingRisk& risk) {
     std::string out = "\nto have it off, change instead\n";
     if (risk.instead.empty()) return out + "  nothing that is known makes it fit without checkpointing\n";
     for (const Proposal& proposal : risk.instead) {
-        std::string what;
-        for (const Placed& placed : proposal.changes) what += (what.empty() ? "" : "; and ") + placed.change.text;
-        out += "  - " + what + ": then " + report::range_text(proposal.device_low, proposal.device_high) + ", " +
-               spelled(proposal.verdict) + "\n";
+        out += "  - " + what_of(proposal) + ": then " + report::range_text(proposal.device_low, proposal.device_high) +
+               ", " + report::words(proposal.verdict) + "\n";
     }
     return out;
 }
@@ -58,7 +50,7 @@ std::string plan_text(const CheckpointingRisk& risk) {
         if (run.verdict == Verdict::cannot_say)
             out += "not played: " + run.why_not + "\n";
         else
-            out += report::range_text(run.device_low, run.device_high) + ", " + spelled(run.verdict) +
+            out += report::range_text(run.device_low, run.device_high) + ", " + report::words(run.verdict) +
                    "; tightest in " + run.phase + "\n";
         std::string settings;
         for (const report::Setting& setting : run.settings)

@@ -1,5 +1,7 @@
 #include "advise/search.hpp"
 
+#include "advise/found.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -339,15 +341,7 @@ expected<Opened> open_for(std::string_view verb, const io::Document& document, c
     if (!complaints.empty()) return Unexpected{std::move(complaints)};
     if (const auto* only = std::get_if<job::WeightsOnly>(&opened->job.work)) return Unexpected{{only->why}};
     const report::Card card = report::named_card(options, opened->job, catalogue.cards());
-    if (card.profile == nullptr && card.line.capacity == 0)
-        return Unexpected{{{Severity::error,
-                            Problem::missing_key,
-                            {},
-                            "--gpu",
-                            {},
-                            {},
-                            std::string(verb) +
-                                " is about a card: name one with --gpu or --capacity, in the job, or have a driver"}}};
+    if (card.profile == nullptr && card.line.capacity == 0) return Unexpected{{card_is_due(verb)}};
     return opened;
 }
 

@@ -2,6 +2,7 @@
 
 #include "advise/found.hpp"
 #include "advise/sweep_panels.hpp"
+#include "advise/xml.hpp"
 
 namespace vram::advise {
 namespace {
@@ -21,43 +22,6 @@ constexpr std::string_view style = R"(<style>
   @media (prefers-color-scheme: dark) { text { fill: #ececec } .ground { fill: #17181c } }
 </style>
 )";
-
-/// How many bytes the well-formed UTF-8 character at `i` has; 0: there is none.
-std::size_t character_at(const std::string& text, std::size_t i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const std::size_t length = c < 0x80U ? 1 : c >= 0xF0U ? 4 : c >= 0xE0U ? 3 : c >= 0xC2U ? 2 : 0;
-    if (length == 0 || c > 0xF4U || i + length > text.size()) return 0;
-    for (std::size_t k = 1; k < length; ++k)
-        if ((static_cast<unsigned char>(text[i + k]) & 0xC0U) != 0x80U) return 0;
-    return length;
-}
-
-/// As XML holds it. What it cannot is a '?'.
-std::string xml(const std::string& text, std::size_t most = std::string::npos) {
-    std::string out;
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < text.size(); ++count) {
-        if (count == most) return out + "…";
-        const std::size_t length = character_at(text, i);
-        if (length <= 1) {
-            const char c = text[i++];
-            if (c == '&')
-                out += "&amp;";
-            else if (c == '<')
-                out += "&lt;";
-            else if (c == '>')
-                out += "&gt;";
-            else if (c == '"')
-                out += "&quot;";
-            else
-                out += length == 0 || (c >= 0 && c < ' ') || c == 127 ? '?' : c;
-        } else {
-            out.append(text, i, length);
-            i += length;
-        }
-    }
-    return out;
-}
 
 int width_of(const std::string& text) { return static_cast<int>(std::min(text.size(), longest_label + 1)) * character; }
 

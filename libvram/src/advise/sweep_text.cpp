@@ -107,13 +107,13 @@ std::string to_json(const Sweep& sweep, int indent) {
         json one{{"at", cell.at}, {"settings", json_of(cell.settings)}, {"gpu", card_of(cell.trial)}};
         one["usable"] = cell.trial.gpu.usable();
         one.update(json_of(cell.trial));
-        if (cell.trial.verdict == Verdict::cannot_say) one["diagnostics"] = json_of(cell.trial.diagnostics);
+        if (cell.trial.verdict == Verdict::cannot_say) one["diagnostics"] = report::json_of(cell.trial.diagnostics);
         cells.push_back(std::move(one));
     }
     out["axes"] = std::move(axes);
     out["counts"] = std::move(count);
     out["cells"] = std::move(cells);
-    out["diagnostics"] = json_of(sweep.diagnostics);
+    out["diagnostics"] = report::json_of(sweep.diagnostics);
     return report::dumped(out, indent);
 }
 

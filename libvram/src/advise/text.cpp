@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "advise/found.hpp"
 #include "report/words.hpp"
 #include "vram/advise/advise.hpp"
 
@@ -25,12 +26,6 @@ std::string lines_of(const Placed& placed, const std::string& indent) {
     for (const io::Edited& edit : placed.edits) out += indent + place_of(edit) + "\n";
     if (!placed.change.shell.empty()) out += indent + placed.change.shell + "\n";
     if (!placed.change.panel.empty()) out += indent + "in the web interface: " + placed.change.panel + "\n";
-    return out;
-}
-
-std::string what_of(const Proposal& proposal) {
-    std::string out;
-    for (const Placed& placed : proposal.changes) out += (out.empty() ? "" : "; and ") + placed.change.text;
     return out;
 }
 

@@ -46,12 +46,6 @@ json json_of(const std::vector<Evidence>& evidence) {
     return out;
 }
 
-json json_of(const Diagnostics& diagnostics) {
-    json out = json::array();
-    for (const Diagnostic& one : diagnostics) out.push_back(report::json_of(one));
-    return out;
-}
-
 }  // namespace
 
 std::string to_json(const Diagnosis& diagnosis, int indent) {
@@ -80,7 +74,7 @@ std::string to_json(const Diagnosis& diagnosis, int indent) {
                       {"evidence", json_of(diagnosis.evidence)},
                       {"looked_for", json(diagnosis.looked_for)},
                       {"prediction", json_of(diagnosis.prediction)},
-                      {"diagnostics", json_of(diagnosis.diagnostics)}};
+                      {"diagnostics", report::json_of(diagnosis.diagnostics)}};
     return out.dump(indent, ' ', false, json::error_handler_t::replace);  // a log's line may be in any code page
 }
 

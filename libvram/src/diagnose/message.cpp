@@ -12,8 +12,6 @@ namespace {
 constexpr Bytes nonsense = Bytes{1} << 60;
 constexpr Bytes most_of_a_context = GiB + GiB / 2;  // CUDA's context and libraries beside torch's memory
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 struct Unit {
     std::string_view word;
     Bytes bytes;

@@ -5,6 +5,16 @@
 
 namespace vram::diagnosis {
 
+std::string_view skip_blanks(std::string_view text) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+    return text;
+}
+
+std::string_view trimmed(std::string_view text) {
+    text = skip_blanks(text);
+    return text.substr(0, text.find_last_not_of(" \t") + 1);
+}
+
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 std::string lower(std::string_view text) {

@@ -42,6 +42,10 @@ class Phrases {
     std::vector<std::vector<std::int32_t>> ids_;  // by state
 };
 
+[[nodiscard]] inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+/// Without the blanks and tabs before it, and behind it.
+[[nodiscard]] std::string_view skip_blanks(std::string_view text);
+[[nodiscard]] std::string_view trimmed(std::string_view text);
 [[nodiscard]] char lower(char c);
 [[nodiscard]] std::string lower(std::string_view text);
 /// Does `text` hold `part`, the case of ASCII letters ignored? For short texts.

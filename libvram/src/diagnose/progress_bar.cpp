@@ -9,19 +9,6 @@ namespace {
 
 constexpr std::size_t most_digits = 18;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-std::string_view skip_blanks(std::string_view text) {
-    text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-    return text;
-}
-
-std::string_view trimmed(std::string_view text) {
-    text = skip_blanks(text);
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-    return text;
-}
-
 std::string_view digits(std::string_view text) {
     return text.substr(0,
                        static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin()));

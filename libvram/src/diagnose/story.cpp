@@ -16,13 +16,6 @@ bool names_any(std::string_view line, const std::vector<std::string>& words) {
     return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return holds(line, word); });
 }
 
-std::string_view trimmed(std::string_view text) {
-    constexpr std::string_view blanks = " \t";
-    text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
-    const std::size_t last = text.find_last_not_of(blanks);
-    return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
-}
-
 /// The start of a line for people, cut between letters of UTF-8.
 std::string shown(std::string_view line) {
     line = trimmed(line);
@@ -31,8 +24,6 @@ std::string shown(std::string_view line) {
     while (end > longest_shown - 4 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
     return std::string(line.substr(0, end));
 }
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 

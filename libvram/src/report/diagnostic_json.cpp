@@ -14,4 +14,10 @@ nlohmann::ordered_json json_of(const Diagnostic& d) {
             {"text", d.text}};
 }
 
+nlohmann::ordered_json json_of(const Diagnostics& diagnostics) {
+    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    for (const Diagnostic& one : diagnostics) out.push_back(json_of(one));
+    return out;
+}
+
 }  // namespace vram::report

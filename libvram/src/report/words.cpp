@@ -26,11 +26,13 @@ std::string gib(Bytes bytes) {
 
 std::string range(Bytes low, Bytes high) { return gib(low) == gib(high) ? gib(high) : gib(low) + " to " + gib(high); }
 
-std::string words(Verdict verdict) {
-    std::string out(to_text(verdict));
+std::string words(std::string_view name) {
+    std::string out(name);
     std::replace(out.begin(), out.end(), '_', ' ');
     return out;
 }
+
+std::string words(Verdict verdict) { return words(to_text(verdict)); }
 
 std::string left(std::string text, std::size_t width) {
     text.resize(std::max(width, text.size()), ' ');

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "vram/base/bytes.hpp"
 #include "vram/report/report.hpp"
@@ -14,7 +15,8 @@ namespace vram::report {
 [[nodiscard]] std::string gib(Bytes bytes);
 /// "22.58 to 22.81", or one number where both ends read alike.
 [[nodiscard]] std::string range(Bytes low, Bytes high);
-/// "does not fit".
+/// A name as people read it: "does not fit" of does_not_fit.
+[[nodiscard]] std::string words(std::string_view name);
 [[nodiscard]] std::string words(Verdict verdict);
 
 /// Filled up with blanks: behind the text, and before it, where at least one stands.
