@@ -230,7 +230,7 @@ class Text {
     }
 
     /// One of several that are separated by commas.
-    [[nodiscard]] std::optional<Splice> among(const std::vector<Span>& all, std::size_t i) const {
+    [[nodiscard]] static Splice among(const std::vector<Span>& all, std::size_t i) {
         if (all.size() == 1) return Splice{at(all[0].begin), at(all[0].end), {}};
         if (i + 1 < all.size()) return Splice{at(all[i].begin), at(all[i + 1].begin), {}};
         return Splice{at(all[i - 1].end), at(all[i].end), {}};
@@ -243,34 +243,15 @@ class Text {
 
 class Editor {
   public:
-    explicit Editor(const Document& document) : document_(document), text_(document) {}
+    Editor(const Document& document, const Edit& edit) : document_(document), text_(document), edit_(edit) {}
 
-    /// The splice for an edit whose value was read as `value` (null for one that takes away).
-    expected<Splice> splice(const Edit& edit, const std::vector<Step>& steps, const Node& value) {
-        edit_ = &edit;
-        const Node* node = &document_.root;
-        const Member* member = nullptr;
-        const Node* parent = nullptr;
-        std::size_t met = 0;
-        for (; met < steps.size(); ++met) {
-            const Step& step = steps[met];
-            const Node* next = nullptr;
-            const Member* next_member = nullptr;
-            if (step.item) {
-                if (node->list() != nullptr && *step.item < node->list()->size()) next = &(*node->list())[*step.item];
-            } else {
-                next_member = node->member(step.key);
-                if (next_member != nullptr) next = &next_member->value;
-            }
-            if (next == nullptr) break;
-            parent = node;
-            node = next;
-            member = next_member;
-        }
+    /// The splice for the edit, whose value was read as `value` (null for one that takes away).
+    expected<Splice> splice(const std::vector<Step>& steps, const Node& value) const {
+        const auto [node, member, parent, met] = walk(document_.root, steps);
         if (node->origin != Origin::file)
             return refused(*node, "stands in an anchor or comes out of a merge key: write it there");
-        if (!edit.value) return met < steps.size() ? refused(*node, "is not there") : without(*parent, *node, member);
-        const std::string said = written(*edit.value, value, document_.format);
+        if (!edit_.value) return met < steps.size() ? refused(*node, "is not there") : without(*parent, *node, member);
+        const std::string said = written(*edit_.value, value, document_.format);
         if (met == steps.size()) return text_.value(*node, behind_key(member, *node), said);
         const std::span<const Step> missing(steps.begin() + static_cast<std::ptrdiff_t>(met), steps.end());
         if (std::any_of(missing.begin(), missing.end(), [](const Step& step) { return step.item.has_value(); }))
@@ -286,7 +267,7 @@ class Editor {
 
   private:
     [[nodiscard]] Unexpected refused(const Node& node, const std::string& why) const {
-        return refuse(document_, node, Problem::unsupported, edit_->path, edit_->path + " " + why);
+        return refuse(document_, node, Problem::unsupported, edit_.path, edit_.path + " " + why);
     }
     /// Behind the ':' of a key, of an item its begin.
     [[nodiscard]] std::size_t behind_key(const Member* member, const Node& node) const {
@@ -308,7 +289,7 @@ class Editor {
                 all.push_back(other.span);
             }
         }
-        if (text_.is_flow(parent)) return *text_.among(all, own);
+        if (text_.is_flow(parent)) return Text::among(all, own);
         if (all.size() == 1) return refused(node, "is alone there and cannot go without what holds it");
         const std::string_view before = parent.is(Kind::list) ? " \t-" : " \t";
         if (std::optional<Splice> lines = text_.lines(at(all[own].begin), at(all[own].end), before)) return *lines;
@@ -317,7 +298,7 @@ class Editor {
 
     const Document& document_;
     Text text_;
-    const Edit* edit_ = nullptr;
+    const Edit& edit_;
 };
 
 constexpr std::size_t longest_shown = 60;
@@ -332,19 +313,13 @@ std::string as_written(const Document& document, const Node& node) {
 /// Where the edit lands in the text that people have before them.
 Edited described(const Document& document, const Edit& edit, const std::vector<Step>& steps) {
     Edited out{edit, {}, true, {}, edit.value.value_or("")};
-    if (const Node* node = find(document.root, edit.path)) {
+    const Met met = walk(document.root, steps);
+    const Node* node = met.node;
+    if (met.steps == steps.size()) {
         out.place = document.place_of(*node);
         out.is_new = false;
         out.before = as_written(document, *node);
         return out;
-    }
-    const Node* node = &document.root;
-    for (const Step& step : steps) {
-        const Node* next = step.item ? nullptr : node->find(step.key);
-        if (step.item && node->list() != nullptr && *step.item < node->list()->size())
-            next = &(*node->list())[*step.item];
-        if (next == nullptr) break;
-        node = next;
     }
     const Map* map = node->map();
     const bool is_behind = node->origin == Origin::file && map != nullptr && !map->empty();
@@ -377,7 +352,7 @@ expected<EditedDocument> edited(const Document& document, const std::vector<Edit
             continue;
         }
         const Node* value = edit.value ? find(wanted.root, edit.path) : nullptr;
-        const expected<Splice> splice = Editor(now).splice(edit, *steps, value == nullptr ? Node{} : *value);
+        const expected<Splice> splice = Editor(now, edit).splice(*steps, value == nullptr ? Node{} : *value);
         if (!splice) return Unexpected{splice.error()};
         std::string text = now.text;
         text.replace(splice->begin, splice->end - splice->begin, splice->text);

@@ -37,17 +37,8 @@ expected<Node> value_of(std::string_view text) {
 const Node* find(const Node& root, std::string_view path) {
     const std::optional<std::vector<Step>> steps = steps_of(path);
     if (!steps) return nullptr;
-    const Node* node = &root;
-    for (const Step& step : *steps) {
-        if (!step.item)
-            node = node->find(step.key);
-        else if (const List* list = node->list())
-            node = *step.item < list->size() ? &(*list)[*step.item] : nullptr;
-        else
-            node = nullptr;
-        if (!node) return nullptr;
-    }
-    return node;
+    const Met met = walk(root, *steps);
+    return met.steps == steps->size() ? met.node : nullptr;
 }
 
 bool erase(Node& root, std::string_view path) {

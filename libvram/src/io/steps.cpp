@@ -36,4 +36,21 @@ std::optional<std::vector<Step>> steps_of(std::string_view path) {
     return steps;
 }
 
+Met walk(const Node& root, const std::vector<Step>& steps) {
+    Met out{&root, nullptr, nullptr, 0};
+    for (const Step& step : steps) {
+        const Node* next = nullptr;
+        const Member* member = nullptr;
+        if (!step.item) {
+            member = out.node->member(step.key);
+            if (member != nullptr) next = &member->value;
+        } else if (const List* list = out.node->list(); list != nullptr && *step.item < list->size()) {
+            next = &(*list)[*step.item];
+        }
+        if (next == nullptr) break;
+        out = {next, member, out.node, out.steps + 1};
+    }
+    return out;
+}
+
 }  // namespace vram::io

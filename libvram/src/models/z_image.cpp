@@ -8,7 +8,7 @@
 #include "models/families.hpp"
 #include "models/normalization.hpp"
 #include "models/z_image_parts.hpp"
-#include "shadow/split.hpp"
+#include "shadow/ops.hpp"
 
 namespace vram::models::z_image {
 namespace {

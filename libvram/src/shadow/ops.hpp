@@ -26,6 +26,8 @@ namespace vram::shadow {
 [[nodiscard]] Tensor select(Tensor x, int dim, std::int64_t index);
 [[nodiscard]] Tensors split(Tensor x, std::int64_t size, int dim);
 [[nodiscard]] Tensors split(Tensor x, const Dims& sizes, int dim);
+/// torch.split into more parts than Dims holds.
+[[nodiscard]] Tensors split_with_sizes(Tensor x, std::span<const std::int64_t> sizes, int dim);
 [[nodiscard]] Tensors chunk(Tensor x, std::int64_t chunks, int dim);
 [[nodiscard]] Tensors unbind(Tensor x, int dim);
 [[nodiscard]] Tensor view_as_complex(Tensor x);  ///< [.., 2] fp32 → [..] complex64, fp64 → complex128

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "shadow/ops.hpp"
-#include "shadow/split.hpp"
 
 namespace vram::shadow {
 namespace {
