@@ -49,12 +49,9 @@ int advise(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
     if (!text) {
-        if (!arguments.json) return refuse(text.error(), false, out, err);
         advise::Advised unread;
         unread.before = report::refused(arguments.file, text.error());
-        out << to_json(unread) << '\n';
-        print_complaints(text.error(), err);
-        return 2;
+        return refuse_as(unread, text.error(), arguments, out, err);
     }
     const advise::Advised advised = advise::advise(*text, arguments.file, options_of(arguments), catalogue);
     out << (arguments.json ? to_json(advised) + "\n" : to_text(advised));

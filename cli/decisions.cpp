@@ -30,7 +30,7 @@ int unread(const Arguments& arguments, const Diagnostics& complaints, std::ostre
     Answer answer;
     answer.source = arguments.file;
     answer.diagnostics = complaints;
-    return print(answer, arguments.json, out, err);
+    return refuse_as(answer, complaints, arguments, out, err);
 }
 
 /// A line that counts, where somebody sees it and it takes long enough to be read.

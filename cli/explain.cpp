@@ -11,13 +11,11 @@ int explain(const Arguments& arguments, std::ostream& out, std::ostream& err) {
         return refuse(own, arguments.json, out, err);
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
-    if (!text && arguments.json) {
+    if (!text) {
         advise::Explained unread;
         unread.report = report::refused(arguments.file, text.error());
-        out << to_json(unread) << '\n';
-        return refuse(text.error(), false, out, err);
+        return refuse_as(unread, text.error(), arguments, out, err);
     }
-    if (!text) return refuse(text.error(), false, out, err);
     advise::ExplainOptions how;
     how.phase = arguments.phase;
     const advise::Explained explained = advise::explain(*text, arguments.file, options_of(arguments), catalogue, how);

@@ -10,13 +10,11 @@ namespace vram::cli {
 int risk(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     const profile::Catalogue catalogue = profile::Catalogue::built_in();
     const expected<std::string> text = read_input(arguments.file);
-    if (!text && arguments.json) {
+    if (!text) {
         advise::CheckpointingRisk unread;
         unread.on = unread.off = report::refused(arguments.file, text.error());
-        out << to_json(unread) << '\n';
-        return refuse(text.error(), false, out, err);
+        return refuse_as(unread, text.error(), arguments, out, err);
     }
-    if (!text) return refuse(text.error(), false, out, err);
     const advise::CheckpointingRisk risk = advise::risk(*text, arguments.file, options_of(arguments), catalogue);
     out << (arguments.json ? to_json(risk) + "\n" : to_text(risk));
     return advise::exit_code(risk);

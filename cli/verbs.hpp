@@ -1,6 +1,6 @@
 #pragma once
 
-#include <iosfwd>
+#include <ostream>
 
 #include "arguments.hpp"
 
@@ -26,5 +26,12 @@ void print_complaints(const Diagnostics& complaints, std::ostream& err);
 /// What is said about a job that no verb could act on: the complaints, or with `json` a report that holds them.
 /// Returns 2.
 [[nodiscard]] int refuse(const Diagnostics& complaints, bool json, std::ostream& out, std::ostream& err);
+/// The same of a job that cannot be read, where a verb has an answer of its own to hold the complaints.
+template <class Answer>
+[[nodiscard]] int refuse_as(const Answer& unread, const Diagnostics& complaints, const Arguments& arguments,
+                            std::ostream& out, std::ostream& err) {
+    if (arguments.json) out << to_json(unread) << '\n';
+    return refuse(complaints, false, out, err);
+}
 
 }  // namespace vram::cli
