@@ -170,6 +170,34 @@ def test_a_config_of_ai_toolkit() -> None:
     assert process["train"]["ema_config"] == {"use_ema": True} and process["train"]["disable_sampling"] is True
 
 
+def test_what_a_row_of_ai_toolkit_says_in_words() -> None:
+    def process(**but: Any) -> dict[str, Any]:
+        found: dict[str, Any] = question(TOOLKIT, **but).parts[0].job["config"]["process"][0]
+        return found
+
+    adapted = process(quantize="uint3 + accuracy recovery adapter (torchao)")["model"]
+    assert adapted["quantize"] is True and adapted["qtype"].startswith("uint3|")
+    assert process(notes="One control image.")["datasets"][0]["control_path"].endswith("/1")
+    assert "control_path" not in process()["datasets"][0]
+    assert process(offload="inactive expert on CPU", low_vram=True)["model"]["low_vram"] is True
+    assert process(te_on_gpu=False)["train"]["unload_text_encoder"] is True
+    cached = process(te_on_gpu=False, cache_text_embeds=True)["train"]
+    assert cached["cache_text_embeddings"] is True and "unload_text_encoder" not in cached
+
+
+def test_a_resolution_that_no_square_picture_has() -> None:
+    asked = question(TOOLKIT, resolution=[512, 632])
+    assert asked.sets is None
+    assert any("no square picture has that resolution" in remark for remark in asked.remarks)
+    assert judged(TOOLKIT, resolution=[512, 632], notes="One control image.", model="flux.1-kontext-dev")
+
+
+def test_one_text_encoder_that_is_quantised_by_name() -> None:
+    asked = question(SAMPLE, model="sd3-medium", te_quantize="int8 (bnb) T5")
+    schemes = {part.job["component"]: part.job.get("quantize") for part in asked.parts if part.role == "text"}
+    assert schemes == {"clip_l": None, "openclip_bigg": None, "t5_xxl": "bnb_int8"}
+
+
 @pytest.mark.parametrize(
     ("fields", "but", "why"),
     [
@@ -208,8 +236,11 @@ def test_a_config_of_ai_toolkit() -> None:
         (LOOP, {"task": "sample"}, "task sample not asked for with a loop"),
         (TOOLKIT, {"completeness": "partial"}, "config not full"),
         (TOOLKIT, {"model": "no such model"}, "model not known"),
-        (TOOLKIT, {"quantize": "uint3 + accuracy recovery adapter (torchao)"}, "quantisation not modelled"),
-        (TOOLKIT, {"notes": "One control image."}, "control images not modelled"),
+        (TOOLKIT, {"quantize": "uint9 + accuracy recovery adapter (torchao)"}, "quantisation not modelled"),
+        (TOOLKIT, {"notes": "Several control images possible."}, "number of control images missing"),
+        (TOOLKIT, {"offload": "inactive expert on CPU"}, "offload not modelled"),  # that is low_vram, which is not said
+        (LOOP, {"notes": "One control image."}, "control images not modelled"),
+        (SAMPLE, {"quantize": "uint3 + accuracy recovery adapter (torchao)"}, "quantisation not modelled"),
         (TOOLKIT, {"model": "sd1.5"}, "model not known to ai-toolkit"),
         (TOOLKIT, {"task": "sample"}, "task sample not asked for with ai-toolkit"),
         (SAMPLE | {"trainer": "diffusers (VAE decode only)"}, {"dtype": None, "phase": "VAE decode"}, "dtype missing"),

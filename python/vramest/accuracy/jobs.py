@@ -29,6 +29,8 @@ COUNTERS = {
     "percent_of_card": "not named",
 }
 DTYPES = ("bf16", "fp16", "fp32")
+# Every model's buckets have sides that are multiples of one that divides this.
+_CELL = 64
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,11 @@ def _versions(row: Row, words: Words) -> dict[str, Any] | None:
 def _refuse_what_no_job_has(row: Row, words: Words, plays: str) -> None:
     if row.compile not in (None, "none"):
         raise Refused("torch.compile not modelled", str(row.compile))
-    in_turn = plays == "pipeline" and words.offload(row.offload) == "model"
-    if row.offload not in (None, "none") and not in_turn:
+    offload = words.offload(row.offload)
+    played = (plays == "pipeline" and offload == "model") or (
+        plays == "ai-toolkit" and offload == "low_vram" and row.low_vram is True
+    )
+    if row.offload not in (None, "none") and not played:
         if re.search(r"ulysses|ddp|fsdp|x\d", str(row.offload).lower()):
             raise Refused("several cards not modelled", str(row.offload))
         raise Refused("offload not modelled", str(row.offload))
@@ -151,7 +156,7 @@ def _refuse_what_no_job_has(row: Row, words: Words, plays: str) -> None:
         raise Refused("offload not modelled", f"{row.blocks_to_swap} blocks swapped")
     if row.attention is not None:
         raise Refused("attention not the default", row.attention)
-    if (said := words.refused_by_notes(row.notes)) is not None:
+    if (said := words.refused_by_notes(row.notes, plays)) is not None:
         raise Refused(*said)
 
 
@@ -172,10 +177,10 @@ def _ai_toolkit(row: Row, words: Words, model: str) -> Question:
     for flag, qtype, said in (("quantize", "qtype", row.quantize), ("quantize_te", "qtype_te", row.te_quantize)):
         if said is None:
             continue
-        scheme = _scheme(said, words, flag)
-        config[flag] = scheme != "none"
-        if scheme != "none":
-            config[qtype] = scheme.split("_", 1)[1]
+        value = words.qtype(said) or _scheme(said, words, flag).rpartition("_")[2]
+        config[flag] = value != "none"
+        if value != "none":
+            config[qtype] = value
     if row.low_vram:
         config["low_vram"] = True
     train: dict[str, Any] = {
@@ -186,19 +191,29 @@ def _ai_toolkit(row: Row, words: Words, model: str) -> Question:
         train["ema_config"] = {"use_ema": True}
     if row.cache_text_embeds:
         train["cache_text_embeddings"] = True
+    elif row.te_on_gpu is False:
+        train["unload_text_encoder"] = True  # what else takes it away while steps run
     dataset: dict[str, Any] = {"folder_path": "pictures/that/the/row/does/not/name", "resolution": list(row.resolution)}
     dataset["cache_latents_to_disk"] = bool(row.cache_latents)
+    if (controls := words.control_images(row.notes)) is None:
+        raise Refused("number of control images missing")
+    if controls > 0:
+        paths = [f"controls/that/the/row/does/not/name/{n}" for n in range(1, controls + 1)]
+        dataset["control_path"] = paths if controls > 1 else paths[0]
     process: dict[str, Any] = {"type": "sd_trainer", "device": "cuda:0", "datasets": [dataset], "train": train}
     process["model"] = config
     if row.method != "full":
         process["network"] = {"type": row.method, "linear": row.rank, "linear_alpha": row.rank}
     gpu, capacity, remarks = _card(row, words)
-    return Question(
-        (Part("train", {"job": "extension", "config": {"name": "row", "process": [process]}}),), gpu, capacity,
+    remarks = ("no samples: the row does not give their size", *remarks)
+    sets: dict[str, Any] | None = None
+    if all(side % _CELL == 0 for side in row.resolution):
         # A bucket of a square picture: the row says no more about the dataset.
-        {"data.buckets": [[side, side, row.frames or 1] for side in row.resolution]},
-        remarks=("no samples: the row does not give their size", *remarks),
-    )  # fmt: skip
+        sets = {"data.buckets": [[side, side, row.frames or 1] for side in row.resolution]}
+    else:
+        remarks = ("no square picture has that resolution: its heaviest bucket", *remarks)
+    job = {"job": "extension", "config": {"name": "row", "process": [process]}}
+    return Question((Part("train", job),), gpu, capacity, sets, remarks=remarks)
 
 
 # ---------------------------------------------------------------------------------------------------- plain PyTorch
@@ -287,7 +302,8 @@ def _sampling(row: Row, words: Words, model: str) -> Question:
     if row.te_quantize is None and not resident:
         raise Refused("te quantize missing")
     dropped = words.dropped(row.te_quantize)
-    te_scheme = "none" if dropped else _scheme(row.te_quantize or "none", words, "te quantize")
+    by_name = words.quantized(row.te_quantize)
+    te_scheme = "none" if dropped or by_name else _scheme(row.te_quantize or "none", words, "te quantize")
     data: dict[str, Any] = {}
     batch = 1
     if row.task == "sample":
@@ -301,8 +317,13 @@ def _sampling(row: Row, words: Words, model: str) -> Question:
         denoiser["quantize"] = scheme
     denoiser["data"] = data | ({"text_tokens": tokens} if tokens is not None else {})
     loaded = _of_same_size(dtype) if words.converts(row.series) else dtype
-    parts = [_component("text", name, "forward", loaded, batch, {"text_tokens": padded}, te_scheme)
-             for name, padded in pipeline.text_encoders if name not in dropped]  # fmt: skip
+    parts = [
+        _component(
+            "text", name, "forward", loaded, batch, {"text_tokens": padded}, by_name.get(name, te_scheme)
+        )
+        for name, padded in pipeline.text_encoders
+        if name not in dropped
+    ]
     encoders = tuple(range(len(parts)))
     parts.append(Part("denoise", denoiser))
     parts.append(_component("decode", pipeline.vae, "decode", dtype, batch, data, "none"))

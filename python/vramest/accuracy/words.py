@@ -74,13 +74,17 @@ class Words:
         return found
 
     def offload(self, word: str | None) -> str | None:
-        """`model`: whole models move to the card as they are called."""
+        """`model`: whole models move to the card as they are called; `low_vram`: what ai-toolkit's key of that name does."""
         found: str | None = self._words["offload"].get(word)
         return found
 
     def dropped(self, te_quantize: str | None) -> tuple[str, ...]:
         """Text encoders that a pipeline was made without."""
         return tuple(self._words["te_dropped"].get(te_quantize, ()))
+
+    def quantized(self, te_quantize: str | None) -> dict[str, str]:
+        """Of a row that names the text encoders that are quantised: what `quantize:` of their jobs takes."""
+        return dict(self._words["te_quantized"].get(te_quantize, {}))
 
     def converts(self, series: str) -> bool:
         """Whether a series' script loads in another dtype than the row's, and converts."""
@@ -111,6 +115,20 @@ class Words:
         found: str | None = self._words["ai_toolkit_arch"].get(model)
         return found
 
+    def qtype(self, word: str) -> str | None:
+        """What ai-toolkit's `qtype` takes, of schemes that a job has no word for."""
+        found: str | None = self._words["ai_toolkit_qtype"].get(word)
+        return found
+
+    def control_images(self, notes: str) -> int | None:
+        """How many control images each item has; 0 where the notes speak of none, None where they give no number."""
+        said = notes.lower()
+        counts: dict[str, int] = self._words["notes"]["control_images"]
+        for phrase, count in counts.items():
+            if phrase in said:
+                return count
+        return None if "control image" in said else 0
+
     def pipeline(self, model: str) -> Pipeline | None:
         """The pipeline of a model's id."""
         found = self._pipelines.get(model)
@@ -118,11 +136,11 @@ class Words:
             return None
         return Pipeline(tuple(found.get("text_encoders", {}).items()), found["vae"], found.get("guidance"))
 
-    def refused_by_notes(self, notes: str) -> tuple[str, str] | None:
-        """Why and detail of a Refusal, where a row's notes tell of something that no job has."""
+    def refused_by_notes(self, notes: str, plays: str) -> tuple[str, str] | None:
+        """Why and detail of a Refusal, where a row's notes tell of something that no job of a Script's `plays` has."""
         said = notes.lower()
         for entry in self._words["notes"]["refused"]:
-            if entry["says"] in said:
+            if entry["says"] in said and plays not in entry.get("but_of", ()):
                 return entry["why"], entry["detail"]
         return None
 
