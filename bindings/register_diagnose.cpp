@@ -10,6 +10,7 @@
 #include "catalogue.hpp"
 #include "register.hpp"
 #include "values.hpp"
+#include "vram/advise/advise.hpp"
 #include "vram/diagnose/diagnose.hpp"
 
 namespace py = pybind11;
@@ -92,14 +93,14 @@ Diagnosis diagnose(py::handle log, py::handle config, py::handle text, const std
         asked.emplace(config, gpu, names_card || stated == 0 ? capacity : py::object(py::int_(stated)), sets);
 
     const py::gil_scoped_release released;
-    std::optional<report::Report> report;
-    if (asked) {
-        expected<io::Document> document = asked->document();
-        asked->options.compares_checkpointing = false;
-        report = document ? report::check(*std::move(document), asked->options, catalogue())
-                          : report::refused(asked->source, document.error());
-    }
-    return (**reader).finish(path.source, report ? &*report : nullptr);
+    if (!asked) return (**reader).finish(path.source);
+    const expected<io::Document> document = asked->document();
+    asked->options.compares_checkpointing = false;
+    const report::Report report = document ? report::check(*document, asked->options, catalogue())
+                                           : report::refused(asked->source, document.error());
+    Diagnosis out = (**reader).finish(path.source, &report);
+    if (document) advise::add_change(out, *document, asked->options, catalogue());
+    return out;
 }
 
 std::string repr(const Diagnosis& d) {
@@ -134,7 +135,10 @@ void register_diagnose(py::module_& m) {
         .def_readonly("agrees", &Prediction::agrees, "With where it died.")
         .def_readonly("needs_low", &Prediction::needs_low)
         .def_readonly("needs_high", &Prediction::needs_high)
-        .def_readonly("capacity", &Prediction::capacity);
+        .def_readonly("capacity", &Prediction::capacity)
+        .def_property_readonly(
+            "change", [](const Prediction& p) { return texts(p.change); },
+            "What makes it fit: what it is, then a line for each edit of the config and for what is typed.");
 
     py::class_<Diagnosis> answer(m, "Diagnosis", py::is_final(),
                                  "Which memory ran out, where, and what to change first.");

@@ -7,6 +7,7 @@
 
 #include "input.hpp"
 #include "verbs.hpp"
+#include "vram/advise/advise.hpp"
 
 namespace vram::cli {
 namespace {
@@ -23,15 +24,24 @@ expected<LogReader> read_log(const std::string& log) {
     return diagnosis::read_log(pipe);
 }
 
-/// The check of the config that was run, on the card that the flags or else the log name; null without a config.
-std::optional<report::Report> checked(const Arguments& arguments, Bytes capacity) {
-    if (arguments.file.empty()) return std::nullopt;
-    const expected<std::string> text = read_input(arguments.file);
-    if (!text) return report::refused(arguments.file, text.error());
+expected<io::Document> read_config(const std::string& file) {
+    const expected<std::string> text = read_input(file);
+    if (!text) return Unexpected{text.error()};
+    return io::read(*text, file, io::format_of(file, *text));
+}
+
+/// Beside the config that was run, on the card that the flags or else the log name.
+diagnosis::Diagnosis beside_config(const Arguments& arguments, LogReader& log) {
+    const profile::Catalogue catalogue = profile::Catalogue::built_in();
     report::CheckOptions options = arguments.options;
     options.compares_checkpointing = false;
-    if (options.gpu.empty() && options.capacity == 0) options.capacity = capacity;
-    return report::check(*text, arguments.file, options, profile::Catalogue::built_in());
+    if (options.gpu.empty() && options.capacity == 0) options.capacity = log.capacity();
+    const expected<io::Document> config = read_config(arguments.file);
+    const report::Report report =
+        config ? report::check(*config, options, catalogue) : report::refused(arguments.file, config.error());
+    diagnosis::Diagnosis answer = log.finish(arguments.log, &report);
+    if (config) advise::add_change(answer, *config, options, catalogue);
+    return answer;
 }
 
 }  // namespace
@@ -40,8 +50,7 @@ int diagnose(const Arguments& arguments, std::ostream& out, std::ostream& err) {
     expected<LogReader> log = read_log(arguments.log);
     diagnosis::Diagnosis answer;
     if (log) {
-        const std::optional<report::Report> report = checked(arguments, log->capacity());
-        answer = log->finish(arguments.log, report ? &*report : nullptr);
+        answer = arguments.file.empty() ? log->finish(arguments.log) : beside_config(arguments, *log);
     } else {
         answer = diagnosis::unreadable(arguments.log, log.error());
     }

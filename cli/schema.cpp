@@ -161,7 +161,9 @@ constexpr std::string_view text = R"json({
         "looked_for": {"type": "array", "items": {"type": "string"}},
         "prediction": {"description": "of the config, where one was given", "type": ["object", "null"], "properties": {"verdict": {"$ref": "#/$defs/verdict"},
                 "reason": {"type": "string"}, "phase": {"type": "string"}, "compared": {"type": "boolean"}, "agrees": {"type": "boolean"}, "needs_low": {"$ref": "#/$defs/bytes"},
-                "needs_high": {"$ref": "#/$defs/bytes"}, "capacity": {"$ref": "#/$defs/bytes"}}},
+                "needs_high": {"$ref": "#/$defs/bytes"}, "capacity": {"$ref": "#/$defs/bytes"},
+                "change": {"description": "what makes it fit: what it is, then a line for each edit of the config and for what is typed; empty where the failure is none of size, or nothing makes it fit",
+                    "type": "array", "items": {"type": "string"}}}},
         "diagnostics": {"$ref": "#/$defs/diagnostics"}
       }
     },

@@ -56,7 +56,9 @@ def test_a_config_beside_it(job: dict[str, Any], write: Any) -> None:
     assert beside is not None and beside.capacity == 8 * 2**30 and beside.verdict == "does_not_fit"
     assert beside.needs_high > beside.capacity
     other = vramest.diagnose(config=job, text=OOM, gpu="h200", sets={"train.rank": 4}).prediction
-    assert other is not None and other.verdict == "fits"
+    assert other is not None and other.verdict == "fits" and other.change == []
+    tight = vramest.diagnose(config=job, text=OOM, gpu="rtx-4090").prediction
+    assert tight is not None and (tight.verdict == "fits") == (tight.change == [])
     assert vramest.diagnose(text=OOM).prediction is None
     broken = vramest.diagnose(config="/no/such.yaml", text=OOM)
     assert broken.prediction is not None and broken.prediction.verdict == "cannot_say"

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <utility>
 
 #include "advise/found.hpp"
 #include "report/words.hpp"
 #include "vram/advise/advise.hpp"
+#include "vram/diagnose/diagnosis.hpp"
 
 namespace vram::advise {
 namespace {
@@ -21,12 +23,25 @@ std::string place_of(const io::Edited& edit) {
     return out + edit.edit.path + ": " + edit.before + " -> " + edit.after;
 }
 
+std::vector<std::string> steps_of(const Placed& placed) {
+    std::vector<std::string> out;
+    for (const io::Edited& edit : placed.edits) out.push_back(place_of(edit));
+    if (!placed.change.shell.empty()) out.push_back(placed.change.shell);
+    if (!placed.change.panel.empty()) out.push_back("in the web interface: " + placed.change.panel);
+    return out;
+}
+
 std::string lines_of(const Placed& placed, const std::string& indent) {
     std::string out;
-    for (const io::Edited& edit : placed.edits) out += indent + place_of(edit) + "\n";
-    if (!placed.change.shell.empty()) out += indent + placed.change.shell + "\n";
-    if (!placed.change.panel.empty()) out += indent + "in the web interface: " + placed.change.panel + "\n";
+    for (const std::string& step : steps_of(placed)) out += indent + step + "\n";
     return out;
+}
+
+/// Failures that a smaller job would not have met.
+bool is_of_size(diagnosis::Kind kind) {
+    using diagnosis::Kind;
+    return kind == Kind::config_too_big || kind == Kind::borderline_bucket || kind == Kind::fragmentation ||
+           kind == Kind::windows_shared_spill || kind == Kind::init_failure_oom;
 }
 
 std::string cost_of(const Placed& placed) {
@@ -97,6 +112,18 @@ std::string to_text(const Advised& advised) {
         for (const Placed& placed : advised.idle) out += "  - " + placed.change.text + "\n";
     }
     return out;
+}
+
+void add_change(diagnosis::Diagnosis& diagnosis, io::Document document, const report::CheckOptions& options,
+                const profile::Catalogue& catalogue) {
+    if (!diagnosis.prediction || !is_of_size(diagnosis.kind)) return;
+    const Advised advised = advise(std::move(document), options, catalogue);
+    if (advised.fits.empty()) return;
+    const Proposal& first = advised.fits.front();
+    std::vector<std::string>& change = diagnosis.prediction->change;
+    change = {what_of(first) + ": " + effect_of(first, advised.before)};
+    for (const Placed& placed : first.changes)
+        for (std::string& step : steps_of(placed)) change.push_back(std::move(step));
 }
 
 }  // namespace vram::advise

@@ -37,7 +37,8 @@ json json_of(const std::optional<Prediction>& prediction) {
     return {{"verdict", prediction->verdict},       {"reason", prediction->reason},
             {"phase", prediction->phase},           {"compared", prediction->compared},
             {"agrees", prediction->agrees},         {"needs_low", prediction->needs_low},
-            {"needs_high", prediction->needs_high}, {"capacity", prediction->capacity}};
+            {"needs_high", prediction->needs_high}, {"capacity", prediction->capacity},
+            {"change", prediction->change}};
 }
 
 json json_of(const std::vector<Evidence>& evidence) {

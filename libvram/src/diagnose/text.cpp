@@ -101,7 +101,11 @@ std::string to_text(const Diagnosis& d) {
                        line("change first", d.first_change);
     for (const std::string& change : d.then) text += line("then", change);
     if (const std::string what = held(d.numbers); !what.empty()) text += "\n" + line("held", what);
-    if (d.prediction) text += "\n" + line("the config", predicted(*d.prediction));
+    if (d.prediction) {
+        text += "\n" + line("the config", predicted(*d.prediction));
+        const std::vector<std::string>& change = d.prediction->change;
+        for (std::size_t i = 0; i < change.size(); ++i) text += line(i == 0 ? "would fit by" : "", change[i]);
+    }
     if (!d.evidence.empty()) text += "\n";
     for (const Evidence& one : d.evidence)
         text += line(one.line > 0 ? "line " + std::to_string(one.line) : "seen",

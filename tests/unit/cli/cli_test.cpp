@@ -214,6 +214,18 @@ TEST_CASE("diagnose: exit codes, a config beside the log, and a place in the sch
     CHECK(own.at("prediction").at("capacity") == own.at("numbers").at("capacity"));
     CHECK(own.at("prediction").at("agrees") == false);
     CHECK(own.at("prediction").at("needs_high") > 10 * GiB);
+    CHECK(own.at("prediction").at("change").empty());  // it fits there
+    // The first advice on the config, in its own lines; none where the failure is not of its size.
+    const std::string small = std::string(VRAM_SOURCE_DIR) + "/examples/job_torch_flux.yaml";
+    const nlohmann::json big = told({logs + "torch2_1_capacty.log", small, "--gpu", "rtx-4090"});
+    REQUIRE(big.at("kind") == "config_too_big");
+    const nlohmann::json& change = big.at("prediction").at("change");
+    REQUIRE(change.size() >= 2);
+    CHECK(change.at(0).get<std::string>().find("then fits") != std::string::npos);
+    CHECK(change.at(1).get<std::string>().find("job_torch_flux.yaml:") != std::string::npos);
+    const Said advised = say({"advise", small, "--gpu", "rtx-4090"});
+    CHECK(advised.out.find(change.at(1).get<std::string>()) != std::string::npos);
+    CHECK(told({logs + "sigkill_accelerate.log", small, "--gpu", "rtx-4090"}).at("prediction").at("change").empty());
     const nlohmann::json refused = told({logs + "nccl.log", logs + "nccl.log"});
     CHECK(refused.at("prediction").at("verdict") == "cannot_say");
     CHECK(refused.at("kind") == "init_failure_oom");

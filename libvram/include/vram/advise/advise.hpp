@@ -9,6 +9,10 @@
 #include "vram/job/change.hpp"
 #include "vram/report/check.hpp"
 
+namespace vram::diagnosis {
+struct Diagnosis;
+}
+
 namespace vram::advise {
 
 /// A change, and where it lands in the user's file.
@@ -55,11 +59,16 @@ struct Advised {
 [[nodiscard]] Advised advise(io::Document document, const report::CheckOptions& options,
                              const profile::Catalogue& catalogue);
 
+/// To the diagnosis of a log, the change to the config that was run: the first of its proposals, where the failure is
+/// one of size and the config is predicted not to fit. Arguments are those of `advise`.
+void add_change(diagnosis::Diagnosis& diagnosis, io::Document document, const report::CheckOptions& options,
+                const profile::Catalogue& catalogue);
+
 /// 0 where it fits or a proposal does, 1 where none does, 2 where nothing can be said.
 [[nodiscard]] int exit_code(const Advised& advised);
 
-/// One JSON object: {"schema", "vramest", "before", "video", "fits", "helps", "idle", "nearest"}; docs/advise.md names the
-/// fields.
+/// One JSON object: {"schema", "vramest", "before", "video", "fits", "helps", "idle", "nearest"}; docs/advise.md names
+/// the fields.
 [[nodiscard]] std::string to_json(const Advised& advised, int indent = 2);
 
 /// For a terminal: what decides, the proposals with the lines to change, what moves nothing.
