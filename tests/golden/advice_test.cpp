@@ -132,19 +132,26 @@ TEST_CASE("golden: advice about configs that trainers ship") {
         return;
     }
     std::string out;
-    for (const Case& c :
-         {Case{"train_full_fine_tune_flex.yaml", "a100-40gb"}, Case{"train_full_fine_tune_flex.yaml", "rtx-6000-ada"},
-          Case{"train_full_fine_tune_flex.yaml", "rtx-4090"}, Case{"train_lora_flex2_24gb.yaml", "rtx-4070-ti-super"},
-          Case{"train_lora_flex2_24gb.yaml", "rtx-3060-12gb"}, Case{"train_lora_flux_24gb.yaml", "rtx-4090"},
-          Case{"train_lora_flux_24gb.yaml", "rtx-3090"}, Case{"train_lora_flux_24gb.yaml", "rtx-4070-ti-super"},
-          Case{"train_lora_qwen_image_24gb.yaml", "rtx-4070-ti-super"},
-          Case{"train_lora_qwen_image_24gb.yaml", "rtx-3060-12gb"},
-          Case{"train_lora_qwen_image_edit_2509_32gb.yaml", "rtx-4090"},
-          Case{"train_lora_qwen_image_edit_2509_32gb.yaml", "rtx-4070-ti-super"},
-          Case{"train_lora_wan21_1b_24gb.yaml", "rtx-4070-ti-super"},
-          Case{"train_lora_wan21_1b_24gb.yaml", "rtx-3060-12gb"},
-          Case{"train_lora_wan22_14b_24gb.yaml", "rtx-4070-ti-super"},
-          Case{"train_lora_wan22_14b_24gb.yaml", "rtx-3060-12gb"}})
+    for (const Case& c : {Case{"train_full_fine_tune_flex.yaml", "a100-40gb"},
+                          Case{"train_full_fine_tune_flex.yaml", "rtx-6000-ada"},
+                          Case{"train_full_fine_tune_flex.yaml", "rtx-4090"},
+                          Case{"train_lora_flex2_24gb.yaml", "rtx-4070-ti-super"},
+                          Case{"train_lora_flex2_24gb.yaml", "rtx-3060-12gb"},
+                          Case{"train_lora_hidream_48.yaml", "rtx-5090"},
+                          Case{"train_lora_hidream_48.yaml", "a100-40gb"},
+                          Case{"train_lora_lumina.yaml", "rtx-3060-12gb"},
+                          Case{"train_lora_lumina.yaml", "rtx-3080-10gb"},
+                          Case{"train_lora_flux_24gb.yaml", "rtx-4090"},
+                          Case{"train_lora_flux_24gb.yaml", "rtx-3090"},
+                          Case{"train_lora_flux_24gb.yaml", "rtx-4070-ti-super"},
+                          Case{"train_lora_qwen_image_24gb.yaml", "rtx-4070-ti-super"},
+                          Case{"train_lora_qwen_image_24gb.yaml", "rtx-3060-12gb"},
+                          Case{"train_lora_qwen_image_edit_2509_32gb.yaml", "rtx-4090"},
+                          Case{"train_lora_qwen_image_edit_2509_32gb.yaml", "rtx-4070-ti-super"},
+                          Case{"train_lora_wan21_1b_24gb.yaml", "rtx-4070-ti-super"},
+                          Case{"train_lora_wan21_1b_24gb.yaml", "rtx-3060-12gb"},
+                          Case{"train_lora_wan22_14b_24gb.yaml", "rtx-4070-ti-super"},
+                          Case{"train_lora_wan22_14b_24gb.yaml", "rtx-3060-12gb"}})
         out += answered(folder, c) + "\n";
     compare("ai-toolkit.txt", out);
 }

@@ -319,8 +319,10 @@ class Changes {
                  Price::quality,
                  "weights of the base are rounded to 4 bits",
                  "Quantize / Compile > Transformer"});
-        if (const io::Node* on = said("model.layer_offloading");
-            on == nullptr || on->boolean() == nullptr || !*on->boolean())
+        const Architecture* architecture = architecture_named(config_.model.arch);
+        const io::Node* on = said("model.layer_offloading");
+        const bool is_off = on == nullptr || on->boolean() == nullptr || !*on->boolean();
+        if (is_off && architecture != nullptr && architecture->offloading.attaches)
             for (const auto& [share, text] : {std::pair{"0.5", "half of the layers wait in host memory"},
                                               {"1.0", "all layers wait in host memory"}})
                 add({Lever::offloading,
