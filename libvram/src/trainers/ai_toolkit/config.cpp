@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "trainers/ai_toolkit/reading.hpp"
 #include "vram/io/document.hpp"
@@ -13,9 +14,17 @@ namespace {
 
 using io::Node;
 
-/// The process types that are the one training loop. Source: extensions_built_in/sd_trainer/__init__.py.
-constexpr std::array<std::string_view, 4> training_processes{"sd_trainer", "diffusion_trainer", "ui_trainer",
-                                                             "textual_inversion_trainer"};
+/// The process types that are the one training loop, but for what `read` says. Source:
+/// extensions_built_in/sd_trainer/__init__.py, concept_slider/__init__.py.
+struct TrainingProcess {
+    std::string_view type;
+    void (*read)(Section& process, Config& config) = nullptr;  // its own section
+};
+constexpr std::array<TrainingProcess, 5> training_processes{{{"sd_trainer"},
+                                                             {"diffusion_trainer"},
+                                                             {"ui_trainer"},
+                                                             {"textual_inversion_trainer"},
+                                                             {"concept_slider", read_concept_slider}}};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> other_jobs{{
     {"extract", "it takes an adapter out of what two models differ in, where config.device says, and trains nothing"},
@@ -68,15 +77,16 @@ const Node* read_process_node(io::Fields& job, Reading& reading) {
 }
 
 /// Process types of extensions whose training step is another one. Source: extensions_built_in/*/__init__.py.
-constexpr std::array<std::string_view, 4> other_processes{"concept_slider", "concept_replacer",
-                                                          "image_reference_slider_trainer", "ultimate_slider_trainer"};
+constexpr std::array<std::string_view, 3> other_processes{"concept_replacer", "image_reference_slider_trainer",
+                                                          "ultimate_slider_trainer"};
 
-/// Whether the process is the training loop: the keys of others are not in our tables.
-bool read_process_type(const Node& process, const std::string& path, Reading& reading) {
+/// The training loop that the process is, or null: the keys of others are not in our tables.
+const TrainingProcess* read_process_type(const Node& process, const std::string& path, Reading& reading) {
     const Node* type = process.find("type");
     const std::string name = type != nullptr && type->text() != nullptr ? *type->text() : "";
-    if (std::find(training_processes.begin(), training_processes.end(), name) != training_processes.end()) return true;
-    if (!reading.modelled) return false;
+    for (const TrainingProcess& known : training_processes)
+        if (known.type == name) return &known;
+    if (!reading.modelled) return nullptr;
     if (type == nullptr)
         reading.complaints.push_back({Severity::error,
                                       Problem::missing_key,
@@ -93,10 +103,11 @@ bool read_process_type(const Node& process, const std::string& path, Reading& re
         const bool is_other = std::find(others.begin(), others.end(), name) != others.end();
         std::string text = "a process of type " + name + " is not modelled";
         if (is_other) text += ": its training step is its own, not that of sd_trainer";
-        reading.complain_at(*type, path + ".type", Problem::unsupported, std::move(text),
-                            nearest(name, training_processes));
+        std::vector<std::string_view> types;
+        for (const TrainingProcess& known : training_processes) types.push_back(known.type);
+        reading.complain_at(*type, path + ".type", Problem::unsupported, std::move(text), nearest(name, types));
     }
-    return false;
+    return nullptr;
 }
 
 /// What SDTrainer.__init__ refuses, and where it would stop at the first step.
@@ -153,7 +164,8 @@ void check_text_encoder(Section& process, const Config& config) {
 }
 
 void read_process(const Node& node, const std::string& path, Reading& reading, Config& config) {
-    if (!read_process_type(node, path, reading)) return;
+    const TrainingProcess* type = read_process_type(node, path, reading);
+    if (type == nullptr) return;
     Section process(reading, io::Fields(reading.document, node, path, reading.complaints), SectionId::process);
     read_arch(process, config);
     read_model(process, config);
@@ -162,6 +174,7 @@ void read_process(const Node& node, const std::string& path, Reading& reading, C
     read_datasets(process, config);
     config.sample = read_sample(process, "sample");
     if (process.value("first_sample") != nullptr) config.first_sample = read_sample(process, "first_sample").samples;
+    if (type->read != nullptr) type->read(process, config);
     check_preservation(process, config);
     check_text_encoder(process, config);
     process.section("save", SectionId::save).finish();

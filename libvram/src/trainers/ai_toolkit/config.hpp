@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "trainers/ai_toolkit/slider.hpp"
 #include "vram/base/diagnostic.hpp"
 #include "vram/base/dtype.hpp"
 #include "vram/base/expected.hpp"
@@ -124,6 +126,7 @@ struct Config {
     std::vector<DatasetConfig> datasets;  // none that yields what another does
     SampleConfig sample;
     std::vector<SampleItem> first_sample;  // rendered once before the baseline, where the file asks for it
+    std::optional<Slider> slider;          // of concept_slider; none: the loss is SDTrainer's
     bool operator==(const Config&) const = default;
 };
 

@@ -1,6 +1,6 @@
 // The keys that ai-toolkit 0.12.26 (27a03a91) reads: toolkit/config_modules.py, jobs/process/BaseSDTrainProcess.py,
-// BaseProcess.py, BaseTrainProcess.py, extensions_built_in/sd_trainer. A key that is not here is ignored by the
-// trainer.
+// BaseProcess.py, BaseTrainProcess.py, extensions_built_in/sd_trainer and concept_slider. A key that is not here is
+// ignored by the trainer.
 #include "trainers/ai_toolkit/keys.hpp"
 
 #include <array>
@@ -34,8 +34,8 @@ constexpr Key process[] = {
     {"embedding", unsupported, "it trains an embedding in the text encoders"},
     {"decorator", unsupported, "it trains tokens behind the text encoder"},
     {"adapter", unsupported, "it loads an adapter model"},
-    {"slider"},   // read by job types of sliders alone
-    {"do_lorm"},  // read, and asked for nowhere
+    {"slider", memory},  // read by processes of sliders alone
+    {"do_lorm"},         // read, and asked for nowhere
     {"lorm_extract_mode"},
     {"lorm_extract_mode_param"},
 };
@@ -414,6 +414,10 @@ constexpr Key save[] = {{"save_every"}, {"dtype"},     {"max_step_saves_to_keep"
 constexpr Key logging[] = {{"log_every"},     {"verbose"},      {"use_wandb"},
                            {"use_ui_logger"}, {"project_name"}, {"run_name"}};
 
+// extensions_built_in/concept_slider/ConceptSliderTrainer.py, ConceptSliderTrainerConfig
+constexpr Key slider[] = {{"guidance_strength"},       {"anchor_strength"},      {"positive_prompt", memory},
+                          {"negative_prompt", memory}, {"target_class", memory}, {"anchor_class", memory}};
+
 constexpr std::array all_sections{SectionId::process,
                                   SectionId::network,
                                   SectionId::network_kwargs,
@@ -425,7 +429,8 @@ constexpr std::array all_sections{SectionId::process,
                                   SectionId::sample,
                                   SectionId::sample_item,
                                   SectionId::save,
-                                  SectionId::logging};
+                                  SectionId::logging,
+                                  SectionId::slider};
 
 }  // namespace
 
@@ -443,6 +448,7 @@ std::string_view name_of(SectionId section) {
         case SectionId::sample_item: return "sample_item";
         case SectionId::save: return "save";
         case SectionId::logging: return "logging";
+        case SectionId::slider: return "slider";
     }
     return {};
 }
@@ -461,6 +467,7 @@ std::span<const Key> keys_of(SectionId section) {
         case SectionId::sample_item: return sample_item;
         case SectionId::save: return save;
         case SectionId::logging: return logging;
+        case SectionId::slider: return slider;
     }
     return {};
 }

@@ -35,6 +35,7 @@ enum class SectionId : std::uint8_t {
     sample_item,
     save,
     logging,
+    slider,
 };
 [[nodiscard]] std::string_view name_of(SectionId section);
 

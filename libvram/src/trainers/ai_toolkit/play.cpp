@@ -30,7 +30,8 @@ class Process {
           asides_(asides),
           made_(architecture_named(job.pipeline.architecture)->make(job, catalogue, run)),
           pipeline_(*made_),
-          loop_(pipeline_, resident_, facts) {
+          made_loop_(make_training(pipeline_, resident_, facts)),
+          loop_(*made_loop_) {
         for (Part* part : pipeline_.trained()) part->model->gradient_checkpointing = training_.gradient_checkpointing;
     }
 
@@ -151,6 +152,7 @@ class Process {
             cache_captions();
         }
         pipeline_.flush();
+        loop_.encode_static_prompts();
         // prepare_accelerator
         pipeline_.vae->to_gpu();
         pipeline_.transformer_to(true);
@@ -252,7 +254,8 @@ class Process {
     const std::unique_ptr<Pipeline> made_;
     Pipeline& pipeline_;
     Resident resident_;
-    Training loop_;
+    const std::unique_ptr<Training> made_loop_;
+    Training& loop_;
 };
 
 }  // namespace

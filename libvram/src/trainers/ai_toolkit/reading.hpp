@@ -43,6 +43,8 @@ void read_train(Section& process, Config& config);
 [[nodiscard]] std::span<const io::Choice<job::Optimizer>> optimizer_names();
 /// read_datasets.cpp: `datasets`, after `train`, which says what they do not.
 void read_datasets(Section& process, Config& config);
+/// read_slider.cpp: `slider` of concept_slider, after all that says what is trained.
+void read_concept_slider(Section& process, Config& config);
 /// read_samples.cpp: `sample` or `first_sample`.
 [[nodiscard]] SampleConfig read_sample(Section& process, std::string_view key);
 

@@ -156,6 +156,10 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
         keys["model.layer_offloading_transformer_percent"] = text(job.pipeline.offloaded);
         keys["model.layer_offloading_text_encoder_percent"] = text(job.pipeline.offloaded_text_encoder);
     }
+    if (const std::optional<Slider> slider = slider_of(job.pipeline.options)) {
+        keys["type"] = "concept_slider";
+        keys["slider.anchor_class"] = job.pipeline.options.at("slider.anchor_class");
+    }
     tell_surroundings(job, keys);
     return keys;
 }
@@ -229,6 +233,7 @@ job::Pipeline pipeline_of(const Config& config, const Architecture& architecture
     if (std::any_of(config.datasets.begin(), config.datasets.end(),
                     [](const DatasetConfig& dataset) { return dataset.inpaints; }))
         out.options["inpaint"] = "true";
+    if (config.slider) put(*config.slider, out.options);
     return out;
 }
 
@@ -396,6 +401,31 @@ std::string prior_key(const job::Objective& objective, const std::vector<Dataset
     return by_dataset ? "datasets" : "";
 }
 
+/// A slider's prompts are predicted at once, of as many batches; what goes into a prediction beside its latents is of
+/// one.
+void check_slider(const io::Document& document, const Architecture& architecture,
+                  const std::vector<DatasetConfig>& datasets, Diagnostics& complaints) {
+    const auto complain = [&](Problem problem, const std::string& text) {
+        auto [place, key] = said_at(document, "type");
+        complaints.push_back({Severity::error, problem, std::move(place), std::move(key), "concept_slider", {}, text});
+    };
+    const auto any = [&](auto&& has) { return std::any_of(datasets.begin(), datasets.end(), has); };
+    const std::string title(architecture.title);
+    // Others stand beside the latents, in their channels.
+    if (architecture.use_raw_control_images && any([](const DatasetConfig& one) { return !one.controls.empty(); }))
+        complain(Problem::conflict,
+                 "the trainer stops: concept_slider predicts several prompts of each item at once, and " + title +
+                     " takes as many sets of control images as predictions");
+    if (any([](const DatasetConfig& one) { return one.do_i2v && one.num_frames > 1; }))
+        complain(Problem::unsupported,
+                 "concept_slider with do_i2v is not modelled: a first frame of each item meets "
+                 "several predictions of it");
+    if (any([](const DatasetConfig& one) { return one.do_audio && one.num_frames > 1; }))
+        complain(
+            Problem::unsupported,
+            "concept_slider with do_audio is not modelled: the sound of each item meets several predictions of it");
+}
+
 /// What the architecture does not take of it.
 void check_objective(const io::Document& document, const Architecture& architecture, const job::Objective& objective,
                      const std::vector<DatasetConfig>& datasets, Diagnostics& complaints) {
@@ -508,6 +538,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.environment = overrides.environment;
     job.card = overrides.card;
     check_objective(document, architecture, config.train.objective, config.datasets, complaints);
+    if (config.slider) check_slider(document, architecture, config.datasets, complaints);
     if (has_errors(complaints) || empty) return Unexpected{std::move(complaints)};
     job.resolved = resolved_keys(job);
     return job;

@@ -49,6 +49,7 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
         pipeline.transformer_to(true);
         for (Part* part : pipeline.trained()) merge_in(*part, adapter_is_zero);
     }
+    const std::int64_t multipliers = pipeline.trained().front()->weights.multipliers;  // of training's predictions
     for (Part* part : pipeline.trained()) {
         part->weights.set_adapters(!merges, false);  // network.eval()
         part->weights.multipliers = 1;
@@ -101,7 +102,7 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     }
     for (Part* part : pipeline.trained()) {
         part->weights.set_adapters(true, true);
-        part->weights.multipliers = 0;
+        part->weights.multipliers = multipliers;
     }
     pipeline.flush();
 }

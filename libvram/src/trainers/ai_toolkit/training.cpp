@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shadow/ops.hpp"
+#include "trainers/ai_toolkit/concept_slider.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -92,7 +93,8 @@ Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
       resident_(resident),
       facts_(facts),
       run_(pipeline.run),
-      training_(std::get<job::Training>(pipeline.job.work)) {}
+      training_(std::get<job::Training>(pipeline.job.work)),
+      multiplier_{1, training_.batches.front().count} {}
 
 void Training::step(const std::string& name, std::int64_t number, const job::Batch& batch) {
     const shadow::PhaseScope phase(run_, name);
@@ -140,6 +142,8 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     // What the step leaves goes back before the aside ends.
     const GivenBack timesteps(scheduler_timesteps_);
     const GivenBack preservation(resident_.diff_output_preservation_embeds);
+    const GivenBack multiplier(multiplier_);
+    const GivenBack torch_multiplier(resident_.torch_multiplier);
     const GivenBack device_state(pipeline_.device_state);
     std::deque<GivenBack<Tensor>> left;
     for (Tensor* one : pipeline_.left_by_steps()) left.emplace_back(*one);
@@ -150,13 +154,17 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     Tensor batch_latents;
     prepare(batch, batch_latents, frame);
     const Tensor latents = condition(batch, frame);
-    const Bytes start = live();
-    const Tensor noise_pred =
-        predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds, frame.unconditional_embeds, batch);
-    const Bytes kept = live() - start;
+    const Bytes kept = kept_by_prediction(batch, frame, latents);
     checkpoint(pipeline_, before);
     run_.drop_recordings();
     return kept;
+}
+
+Bytes Training::kept_by_prediction(const job::Batch& batch, Frame& frame, const Tensor& latents) {
+    const Bytes start = live();
+    const Tensor noise_pred =
+        predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds, frame.unconditional_embeds, batch);
+    return live() - start;
 }
 
 Bytes Training::live() const { return run_.live() - pipeline_.device_state.bytes(); }
@@ -182,43 +190,14 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
         if (objective.preservation != Preservation::none) frame.prior_embeds_to_use = preservation_embeds(batch.count);
         frame.prior_pred = get_prior_prediction(batch, frame, before);
     }
-    Tensor noise_pred, preservation_pred;
+    Tensor loss;
     {
-        const Tensor latents = condition(batch, frame);
+        Tensor latents = condition(batch, frame);
         if (before == 0) before = live();
-        const StageScope stage(run_, "forward");
-        noise_pred = predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds,
-                                   frame.unconditional_embeds, batch);
-        kept_ = live() - before;
+        loss = predict_and_compare(batch, batch_latents, frame, std::move(latents), before);
     }
     if (first_) facts_.inputs = before - start + resident_.bytes();
     first_ = false;
-    Tensor loss;
-    {
-        const StageScope stage(run_, "loss");
-        loss = calculate_loss(noise_pred, batch_latents, frame, batch);
-    }
-    Tensor preservation_loss;
-    if (objective.preservation != Preservation::none) {
-        {
-            Tensor latents;
-            {
-                const StageScope stage(run_, "loss");
-                frame.preservation_embeds = preservation_embeds(batch.count);
-                latents = cast(frame);
-            }
-            const StageScope stage(run_, "forward");
-            preservation_pred = predict_noise(latents, frame.prepared.timesteps, frame.preservation_embeds,
-                                              frame.unconditional_embeds, batch);
-            kept_ = live() - before;
-        }
-        const StageScope stage(run_, "preservation_loss");
-        {
-            const Tensor distance = shadow::mse_loss(preservation_pred, frame.prior_pred);
-            preservation_loss = shadow::mul_scalar(distance);
-        }
-        loss = shadow::add(loss, preservation_loss);
-    }
     Tensor divided;  // Accelerator.backward: loss / gradient_accumulation_steps, which is 1
     {
         const StageScope stage(run_, "backward");
@@ -234,6 +213,42 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     return loss.detach();
 }
 
+Tensor Training::predict_and_compare(const job::Batch& batch, const Tensor& batch_latents, Frame& frame, Tensor latents,
+                                     Bytes before) {
+    using Preservation = job::Objective::Preservation;
+    {
+        const StageScope stage(run_, "forward");
+        frame.noise_pred = predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds,
+                                         frame.unconditional_embeds, batch);
+        kept_since(before);
+    }
+    latents = Tensor();
+    Tensor loss;
+    {
+        const StageScope stage(run_, "loss");
+        loss = calculate_loss(frame.noise_pred, batch_latents, frame, batch);
+    }
+    if (training_.objective.preservation == Preservation::none) return loss;
+    {
+        const StageScope stage(run_, "loss");
+        frame.preservation_embeds = preservation_embeds(batch.count);
+        latents = cast(frame);
+    }
+    {
+        const StageScope stage(run_, "forward");
+        frame.preservation_pred = predict_noise(latents, frame.prepared.timesteps, frame.preservation_embeds,
+                                                frame.unconditional_embeds, batch);
+        kept_since(before);
+    }
+    latents = Tensor();
+    const StageScope stage(run_, "preservation_loss");
+    {
+        const Tensor distance = shadow::mse_loss(frame.preservation_pred, frame.prior_pred);
+        frame.preservation_loss = shadow::mul_scalar(distance);
+    }
+    return shadow::add(loss, frame.preservation_loss);
+}
+
 void Training::prepare(const job::Batch& batch, Tensor& batch_latents, Frame& frame) {
     const Dtype dtype = pipeline_.job.dtype;
     const job::Objective& objective = training_.objective;
@@ -244,10 +259,21 @@ void Training::prepare(const job::Batch& batch, Tensor& batch_latents, Frame& fr
     frame.loss_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
     frame.mask_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
     if (objective.masks) frame.mask_multiplier = get_mask_multiplier(batch, frame.noisy_latents);
+    set_multiplier({1, batch.count});  // network_weight_list
     frame.control_images = pipeline_.control_tensor(batch);
     frame.conditional_embeds = conditional_embeds(batch, frame);
     if (objective.classifier_free_guidance) frame.unconditional_embeds = unconditional_embeds(batch, frame);
     if (objective.preservation == job::Objective::Preservation::class_prompt) encode_preservation(batch, frame);
+}
+
+// ToolkitNetworkMixin._update_torch_multiplier
+void Training::set_multiplier(const Multiplier& value) {
+    if (multiplier_ == value) return;
+    multiplier_ = value;
+    const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+    const NoGrad no_grad(run_);
+    const Tensor tensor_multiplier = run_.empty({std::max<std::int64_t>(value.items, 1)}, Dtype::f32, Op::to_device);
+    resident_.torch_multiplier = shadow::clone(tensor_multiplier);
 }
 
 // The mask of an item has one channel, and is made as small as the latents.
@@ -567,6 +593,12 @@ void Training::update_ema() {
         tmp = run_.empty_like(s_param_float, Op::sub);
         if (s_param.dtype() != Dtype::f32) const Tensor random = run_.empty_like(s_param_float, Dtype::i32, Op::noise);
     }
+}
+
+std::unique_ptr<Training> make_training(Pipeline& pipeline, Resident& resident, run::Facts& facts) {
+    if (const std::optional<Slider> slider = slider_of(pipeline.job.pipeline.options))
+        return std::make_unique<ConceptSlider>(pipeline, resident, facts, *slider);
+    return std::make_unique<Training>(pipeline, resident, facts);
 }
 
 }  // namespace vram::trainers::ai_toolkit

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,10 @@ struct Resident {
     };
     std::vector<RenderedPrompts> rendered_prompts;
     HostEmbeds validation_embeds;
-    Tensor torch_multiplier;            // the network's, one number an item
-    std::vector<Tensor> shadow_params;  // of the moving average
-    [[nodiscard]] Bytes bytes() const;  ///< of the prompts and the multiplier
+    Tensor torch_multiplier;                // the network's, one number an item
+    std::vector<Tensor> shadow_params;      // of the moving average
+    std::vector<PromptEmbeds> own_prompts;  // of a process beside SDTrainer's
+    [[nodiscard]] Bytes bytes() const;      ///< of the prompts and the multiplier
 };
 
 /// SDTrainer's steps (extensions_built_in/sd_trainer/SDTrainer.py): hook_train_loop, and under it
@@ -43,6 +45,12 @@ struct Resident {
 class Training {
   public:
     Training(Pipeline& pipeline, Resident& resident, run::Facts& facts);
+    virtual ~Training() = default;
+    Training(const Training&) = delete;
+    Training& operator=(const Training&) = delete;
+
+    /// What a process encodes of its own before SDTrainer.hook_before_train_loop does.
+    virtual void encode_static_prompts() {}
 
     /// Pass `number`, from 1, of the loop in BaseSDTrainProcess.run, as a phase of this name, with stages prepare,
     /// forward, loss, backward, clip, optimizer and ema.
@@ -60,7 +68,7 @@ class Training {
 
     run::Optimizer optimizer;
 
-  private:
+  protected:
     struct Prepared {
         Tensor noisy_latents, noise, timesteps, imgs;
     };
@@ -72,7 +80,14 @@ class Training {
         Tensor noisy_latents;  // with what stands beside the noise; `prepared` holds those without
         PromptEmbeds embeds_to_use, conditional_embeds, unconditional_embeds, prior_embeds_to_use, preservation_embeds;
         Tensor prior_pred;
+        Tensor noise_pred, preservation_pred, preservation_loss;
     };
+    /// From the first prediction with gradients to the loss that train_single_accumulation multiplies and goes back
+    /// from. `latents`: in the model's dtype; `before`: what lived as the step's first prediction began.
+    [[nodiscard]] virtual Tensor predict_and_compare(const job::Batch& batch, const Tensor& batch_latents, Frame& frame,
+                                                     Tensor latents, Bytes before);
+    /// What the first of these predictions keeps.
+    [[nodiscard]] virtual Bytes kept_by_prediction(const job::Batch& batch, Frame& frame, const Tensor& latents);
     [[nodiscard]] Bytes live() const;  ///< without the slots of offloaded layers, which a call changes as it goes
     Tensor train_single_accumulation(const job::Batch& batch, Tensor& batch_latents);
     void prepare(const job::Batch& batch, Tensor& batch_latents, Frame& frame);
@@ -98,6 +113,15 @@ class Training {
     [[nodiscard]] Tensor prior_mask_multiplier(const job::Batch& batch, const Tensor& noise_pred);
     [[nodiscard]] Tensor guided_target(const Tensor& target, const Frame& frame, const job::Batch& batch);
     void update_ema();
+    /// network.multiplier = value: a number, or as many as there are items. Nothing where it is so already.
+    struct Multiplier {
+        double value = 1;
+        std::int64_t items = 0;  // 0: a number
+        bool operator==(const Multiplier&) const = default;
+    };
+    void set_multiplier(const Multiplier& value);
+    /// How much more lives than `before` as a forward with gradients ends.
+    void kept_since(Bytes before) { kept_ = live() - before; }
 
     Pipeline& pipeline_;
     Resident& resident_;
@@ -106,8 +130,14 @@ class Training {
     const job::Training& training_;
     Tensor scheduler_timesteps_;        // noise_scheduler.timesteps
     std::deque<Tensor> batch_latents_;  // batch.latents of the step's batches
+
+  private:
+    Multiplier multiplier_;
     Bytes kept_ = 0;
     bool first_ = true;
 };
+
+/// The loop of the job's process.
+[[nodiscard]] std::unique_ptr<Training> make_training(Pipeline& pipeline, Resident& resident, run::Facts& facts);
 
 }  // namespace vram::trainers::ai_toolkit
