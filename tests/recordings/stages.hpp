@@ -17,8 +17,10 @@ namespace vram::tests {
 /// from the end of the one before. What stands in the trace when this is made has no number.
 class Stages {
   public:
-    Stages(const shadow::Trace& trace, const nlohmann::json& recorded)
-        : trace_(trace), recorded_(recorded), from_(trace.events.size()) {}
+    Stages(const shadow::Trace& trace, const nlohmann::json& recorded) : Stages(trace, recorded, trace.events.size()) {}
+    /// The same from this event on.
+    Stages(const shadow::Trace& trace, const nlohmann::json& recorded, std::size_t from)
+        : trace_(trace), recorded_(recorded), from_(from) {}
 
     /// What happened since the last one is what the next recorded stage, of this name, says.
     void check(const std::string& name) {

@@ -117,7 +117,8 @@ class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
         module.__path__ = []
-        module.__getattr__ = lambda name: type(name, (), {}) if name[:1].isupper() else unittest.mock.MagicMock()
+        made = {"__init__": lambda self, *args, **kwargs: None}
+        module.__getattr__ = lambda name: type(name, (), made) if name[:1].isupper() else unittest.mock.MagicMock()
         return module
 
     def exec_module(self, module):

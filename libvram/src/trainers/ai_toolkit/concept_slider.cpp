@@ -72,15 +72,15 @@ PromptEmbeds ConceptSlider::batch_of(std::size_t prompt, std::int64_t count) {
     return repeated(resident_.own_prompts[prompt], count);
 }
 
-// With an anchor it stands behind the target class in one call.
-ConceptSlider::Handed ConceptSlider::handed(const job::Batch& batch, const Frame& frame, const Tensor& noisy_latents,
+// With an anchor it stands behind the target class in one call; then `noisy_latents` and the timesteps are bound anew.
+ConceptSlider::Handed ConceptSlider::handed(const job::Batch& batch, const Frame& frame, Tensor noisy_latents,
                                             const PromptEmbeds& target, const PromptEmbeds& anchor) {
     const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
     const NoGrad no_grad(run_);
-    Handed out{noisy_latents, frame.prepared.timesteps, target, batch};
+    Handed out{std::move(noisy_latents), frame.prepared.timesteps, target, batch};
     if (!anchor.is_there()) return out;
     out.embeds = concat_prompt_embeds(std::array{target, anchor});
-    out.latents = shadow::cat({noisy_latents, noisy_latents}, 0);
+    out.latents = shadow::cat({out.latents, out.latents}, 0);
     out.timesteps = shadow::cat({out.timesteps, out.timesteps}, 0);
     out.batch.count *= 2;
     return out;
@@ -159,8 +159,7 @@ Tensor ConceptSlider::predict_and_compare(const job::Batch& batch, const Tensor&
     for (Part* part : pipeline_.trained()) part->weights.set_adapters(true, true);
     {
         const StageScope stage(run_, "prepare");
-        given = handed(batch, frame, noisy_latents, target_class_embeds, anchor_embeds);
-        noisy_latents = Tensor();
+        given = handed(batch, frame, std::move(noisy_latents), target_class_embeds, anchor_embeds);
         if (!anchored) target_class_embeds = {};  // one object with those that are handed on
     }
     facts_.targets = bytes_of(targets.enhance_positive) + bytes_of(targets.erase_negative);

@@ -67,6 +67,15 @@ class GivenBack {
     T value_;
 };
 
+/// torch.isfinite of the loss: (loss.abs() != inf) * (loss == loss)
+void check_finite(const Tensor& loss) {
+    const NoGrad no_grad(loss.run());
+    const Tensor size = loss.run().empty_like(loss, Op::abs);
+    const Tensor is_less = shadow::compare_scalar(size);
+    const Tensor is_number = shadow::compare(loss, loss);
+    const Tensor is_finite = shadow::mul(is_less, is_number);
+}
+
 /// Whether the batch is predicted without the adapter first.
 bool predicts_prior(const job::Objective& objective) {
     return objective.preservation != job::Objective::Preservation::none || objective.prior_target ||
@@ -201,6 +210,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     Tensor divided;  // Accelerator.backward: loss / gradient_accumulation_steps, which is 1
     {
         const StageScope stage(run_, "backward");
+        check_finite(loss);
         loss = shadow::mul(loss, shadow::mean_all(frame.loss_multiplier));
         divided = shadow::div_scalar(loss);
         run_.backward(divided);
