@@ -128,3 +128,21 @@ TEST_CASE("examples: caching captions of LTX-2 beside Gemma 3 in 8 bits is the p
     CHECK(with.verdict == Verdict::fits);
     CHECK(of_bucket(with, "cache_text") == Verdict::fits);
 }
+
+TEST_CASE("examples: a concept slider of Z-Image fits 16 GB, and needs less without an anchor class") {
+    const std::string text = example("z_image_concept_slider");
+    const report::Report anchored = on(text, "rtx-4060-ti-16gb");
+    CHECK(anchored.verdict == Verdict::fits);
+    const auto without = [&](std::string changed, const std::string& line, const std::string& instead) {
+        const std::size_t at = changed.find(line);
+        REQUIRE(at != std::string::npos);
+        return on(changed.replace(at, line.size(), instead), "rtx-4060-ti-16gb");
+    };
+    const report::Report single = without(text, "anchor_class: \"\"", "anchor_class: null");
+    const report::Report lora = without(text, "type: concept_slider", "type: diffusion_trainer");
+    const auto step = [](const report::Report& report) { return report.phase("bucket 1024x1024")->tensors_peak; };
+    CHECK(step(single) < step(anchored));
+    CHECK(step(lora) < step(single));
+    // Two captions, of which one is blank, beside one; what is kept is of every block's input.
+    CHECK(anchored.facts.kept_for_backward > single.facts.kept_for_backward * 18 / 10);
+}

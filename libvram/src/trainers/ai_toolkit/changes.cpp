@@ -33,6 +33,7 @@ class Changes {
         checkpointing();
         frames();
         batch_size();
+        anchor_class();
         resolution();
         samples();
         text_encoder();
@@ -105,6 +106,18 @@ class Changes {
                  "smaller batches use the card less well",
                  "Training > Batch Size, Gradient Accumulation"});
         }
+    }
+
+    /// It stands beside the target class in the predictions that keep something for backward.
+    void anchor_class() {
+        if (!config_.slider || config_.slider->anchor_class == Slider::Prompt::none) return;
+        add({Lever::batch_size,
+             "no anchor class beside the target class",
+             {set("slider.anchor_class", "null")},
+             {},
+             Price::quality,
+             "nothing holds the model to what it was beside the concept"});  // the web interface always has a text
+                                                                             // there
     }
 
     void frames() {

@@ -27,16 +27,59 @@ constexpr std::array<TrainingProcess, 5> training_processes{{{"sd_trainer"},
                                                              {"concept_slider", read_concept_slider}}};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> other_jobs{{
-    {"extract", "it takes an adapter out of what two models differ in, where config.device says, and trains nothing"},
-    {"train", "its processes, slider and others, have training loops of their own"},
+    {"extract", "it takes an adapter out of what two models differ in, by decompositions on config.device"},
+    {"train", "its processes have training loops of their own"},
     {"mod", "it edits a model"},
     {"generate", "it only samples"},
 }};
 
+/// A value in the first process, or null.
+const Node* in_first_process(const Node& config, std::string_view key) {
+    const Node* process = config.find("process");
+    if (process == nullptr || process->list() == nullptr || process->list()->empty()) return nullptr;
+    return process->list()->front().find(key);
+}
+
+bool is_text(const Node* node, std::string_view text) {
+    return node != nullptr && node->text() != nullptr && *node->text() == text;
+}
+
+/// jobs/process/TrainSliderProcess.py, hook_train_loop: where no dataset hands it a batch, it joins its one timestep
+/// three times, and a tensor without a dimension cannot be joined. Whether there is such a process.
+bool complain_of_slider(const Node& config, Reading& reading) {
+    const Node* type = in_first_process(config, "type");
+    if (!is_text(type, "slider")) return false;
+    const Node* datasets = in_first_process(config, "datasets");
+    const std::string key = "config.process[0].type", instead = "concept_slider";
+    if (datasets == nullptr || !truthy(*datasets))
+        reading.complain_at(*type, key, Problem::conflict,
+                            "the trainer stops at the first step of a slider without datasets: torch.cat refuses its "
+                            "timesteps, which have no dimension; concept_slider is the slider that runs",
+                            instead);
+    else
+        reading.complain_at(*type, key, Problem::unsupported,
+                            "a process of type slider is not modelled: its training loop is its own", instead);
+    return true;
+}
+
+/// jobs/ExtractJob.py: two models and their decompositions, on the CPU where nothing else is said. Whether that is all
+/// there is to say.
+bool complain_of_extract(const Node& config, Reading& reading) {
+    const Node* device = config.find("device");
+    if (device != nullptr && !is_text(device, "cpu")) return false;
+    reading.complain_at(
+        device != nullptr ? *device : config, "config.device", Problem::unsupported,
+        "an extract job runs on the CPU here: nothing of it is on a card, and there is nothing to play");
+    return true;
+}
+
 /// Whether the job is one that we know.
-bool read_job_type(io::Fields& root) {
+bool read_job_type(io::Fields& root, Reading& reading) {
     const std::string type = root.text("job", "extension");
     if (type == "extension") return true;
+    const Node* config = reading.document.root.find("config");
+    if (config != nullptr && type == "train" && complain_of_slider(*config, reading)) return false;
+    if (config != nullptr && type == "extract" && complain_of_extract(*config, reading)) return false;
     for (const auto& [name, why] : other_jobs)
         if (type == name) {
             root.complain("job", Problem::unsupported,
@@ -195,7 +238,7 @@ expected<Config> read_config(const io::Document& document, Diagnostics& notes) {
     Config config;
     Reading reading{.document = document, .complaints = complaints};
     io::Fields root(document, complaints, io::Nulls::are_absent);
-    reading.modelled = read_job_type(root);
+    reading.modelled = read_job_type(root, reading);
     io::Fields job = root.map("config");
     reading.job_name = read_job_name(job);
     if (const Node* process = read_process_node(job, reading))
