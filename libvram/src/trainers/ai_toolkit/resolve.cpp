@@ -401,29 +401,31 @@ std::string prior_key(const job::Objective& objective, const std::vector<Dataset
     return by_dataset ? "datasets" : "";
 }
 
-/// A slider's prompts are predicted at once, of as many batches; what goes into a prediction beside its latents is of
-/// one.
-void check_slider(const io::Document& document, const Architecture& architecture,
-                  const std::vector<DatasetConfig>& datasets, Diagnostics& complaints) {
+/// A slider's prompts are predicted at once: of `batch` as many items as prompts and control images as items.
+void check_slider(const io::Document& document, const Architecture& architecture, const Slider& slider,
+                  const std::vector<job::Batch>& batches, Diagnostics& complaints) {
     const auto complain = [&](Problem problem, const std::string& text) {
         auto [place, key] = said_at(document, "type");
         complaints.push_back({Severity::error, problem, std::move(place), std::move(key), "concept_slider", {}, text});
     };
-    const auto any = [&](auto&& has) { return std::any_of(datasets.begin(), datasets.end(), has); };
-    const std::string title(architecture.title);
-    // Others stand beside the latents, in their channels.
-    if (architecture.use_raw_control_images && any([](const DatasetConfig& one) { return !one.controls.empty(); }))
+    const auto any = [&](auto&& has) { return std::any_of(batches.begin(), batches.end(), has); };
+    const auto refuse = [&](const std::string& what) {
+        complain(Problem::unsupported, "concept_slider with " + what + " is not modelled for " +
+                                           std::string(architecture.title) +
+                                           ": an item's meet several predictions of it in one call");
+    };
+    if (!architecture.controls_in_latents && any([](const job::Batch& batch) { return !batch.references.empty(); }))
+        refuse("control images");
+    if (any([](const job::Batch& batch) { return batch.first_frame && batch.frames > 1; })) refuse("do_i2v");
+    if (any([](const job::Batch& batch) { return batch.audio && batch.frames > 1; })) refuse("do_audio");
+    const std::int64_t prompts = slider.anchor_class == Slider::Prompt::none ? 3 : 4;
+    const std::int64_t most =
+        architecture.most_items != 0 ? architecture.most_items : architecture.most_items_of_kept_text;
+    if (most != 0 && any([&](const job::Batch& batch) { return prompts * batch.count > most; }))
         complain(Problem::conflict,
-                 "the trainer stops: concept_slider predicts several prompts of each item at once, and " + title +
-                     " takes as many sets of control images as predictions");
-    if (any([](const DatasetConfig& one) { return one.do_i2v && one.num_frames > 1; }))
-        complain(Problem::unsupported,
-                 "concept_slider with do_i2v is not modelled: a first frame of each item meets "
-                 "several predictions of it");
-    if (any([](const DatasetConfig& one) { return one.do_audio && one.num_frames > 1; }))
-        complain(
-            Problem::unsupported,
-            "concept_slider with do_audio is not modelled: the sound of each item meets several predictions of it");
+                 "concept_slider predicts " + std::to_string(prompts) +
+                     " prompts of each item at once, and the trainer stops: it takes embeddings of " +
+                     std::string(architecture.title) + " in batches of at most " + std::to_string(most));
 }
 
 /// What the architecture does not take of it.
@@ -493,6 +495,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
         complaints.push_back({Severity::error, Problem::conflict, std::move(place), std::move(key), "false", "true",
                               "the trainer fails: " + std::string(architecture.fails_without_checkpointing)});
     }
+    if (config.slider) check_slider(document, architecture, *config.slider, training.batches, complaints);
     job.work = std::move(training);
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config, architecture);
@@ -538,7 +541,6 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.environment = overrides.environment;
     job.card = overrides.card;
     check_objective(document, architecture, config.train.objective, config.datasets, complaints);
-    if (config.slider) check_slider(document, architecture, config.datasets, complaints);
     if (has_errors(complaints) || empty) return Unexpected{std::move(complaints)};
     job.resolved = resolved_keys(job);
     return job;

@@ -59,14 +59,16 @@ struct Architecture {
     /// What their config names with this in front is deleted before they reach the GPU: "vision_". Empty: nothing is.
     std::string_view deleted_from_text_encoders{};
     std::int64_t text_tokens = 0;  // that prompts are padded to; where they are trimmed, what a caption is taken for
-    std::int64_t most_text_tokens = 0;    // where they are trimmed; else 0
-    std::int64_t bucket_step = 0;         // get_bucket_divisibility: both sides of a bucket are multiples
-    std::int64_t divisible_by = 1;        // what the net can take
-    std::int64_t sample_step = 0;         // both sides of a sample are floored to multiples; 0: divisible_by
-    std::int64_t frame_step = 0;          // videos are of n · step + 1 frames; 0: images alone
-    bool trains_audio = false;            // videos may bring their sound along
-    bool drops_frames = false;            // frames beyond n · step + 1 are loaded, and the VAE passes over them
-    std::int64_t most_references = 0;     // control images beside an item
+    std::int64_t most_text_tokens = 0;  // where they are trimmed; else 0
+    std::int64_t bucket_step = 0;       // get_bucket_divisibility: both sides of a bucket are multiples
+    std::int64_t divisible_by = 1;      // what the net can take
+    std::int64_t sample_step = 0;       // both sides of a sample are floored to multiples; 0: divisible_by
+    std::int64_t frame_step = 0;        // videos are of n · step + 1 frames; 0: images alone
+    bool trains_audio = false;          // videos may bring their sound along
+    bool drops_frames = false;          // frames beyond n · step + 1 are loaded, and the VAE passes over them
+    std::int64_t most_references = 0;   // control images beside an item
+    /// An item's control image stands in its noisy latents' channels, not beside them in a prediction.
+    bool controls_in_latents = false;
     bool needs_pixels = false;            // its steps look at the pixels, with the VAE where these are
     bool samples_need_reference = false;  // a sample without a control image is an error
     std::int64_t fewest_references = 0;   // without them the trainer stops

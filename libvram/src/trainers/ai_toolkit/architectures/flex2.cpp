@@ -173,6 +173,7 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = FluxPipeline::pixels_a_token,
     .most_references = std::numeric_limits<std::int64_t>::max(),  // of an item's one is taken at random
+    .controls_in_latents = true,
     .controls_need_pixels = true,
     .wants_conditioned_latents = true,
     .takes_quantize_kwargs = true,

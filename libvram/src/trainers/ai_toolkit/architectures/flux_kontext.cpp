@@ -147,6 +147,7 @@ const Architecture architecture{
     .bucket_step = 16,
     .divisible_by = FluxPipeline::pixels_a_token,
     .most_references = 1,
+    .controls_in_latents = true,
     .samples_need_reference = true,
     .takes_quantize_kwargs = true,
     .text_encoder_by_qtype = true,

@@ -630,6 +630,7 @@ const Architecture architecture{
     .divisible_by = pixels_a_token,
     .sample_step = bucket_step,
     .most_references = 1,
+    .controls_in_latents = true,
     .fewest_references = 1,
     .encode_control_in_text_embeddings = true,
     .wants_conditioned_latents = true,
