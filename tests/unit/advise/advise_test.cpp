@@ -101,6 +101,25 @@ TEST_CASE("the safest change comes first, and what moves nothing is said to") {
     CHECK(levers_of(advised.fits.front()) == std::set{job::Lever::gradient_checkpointing});
 }
 
+TEST_CASE("of a concept slider the anchor class may go") {
+    const std::string path = std::string(VRAM_SOURCE_DIR) + "/examples/z_image_concept_slider.yaml";
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    hold(text.str(), "slider.yaml", "rtx-3060-12gb");
+    const Advised advised = advise::advise(text.str(), "slider.yaml", on("rtx-3060-12gb"), catalogue());
+    const auto drops = [](const Proposal& proposal) {
+        const std::vector<io::Edit>& edits = proposal.changes.front().change.edits;
+        return proposal.changes.size() == 1 && edits.size() == 1 &&
+               edits.front().path == "config.process[0].slider.anchor_class";
+    };
+    const auto found = std::find_if(advised.helps.begin(), advised.helps.end(), drops);
+    REQUIRE(found != advised.helps.end());
+    CHECK(found->saves > 2 * GiB);
+    const report::Report after =
+        report::check(found->file, "slider.yaml", with(on("rtx-3060-12gb"), *found), catalogue());
+    CHECK(after.job.resolved.at("slider.anchor_class") == "none");
+}
+
 TEST_CASE("where one change is not enough, two are played together") {
     const Advised advised =
         advise::advise(job_text("  batch_size: 4\n  gradient_checkpointing: false\n", "  resolution: 1024\n"),

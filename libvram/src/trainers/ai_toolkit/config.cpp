@@ -54,7 +54,7 @@ bool complain_of_slider(const Node& config, Reading& reading) {
     if (datasets == nullptr || !truthy(*datasets))
         reading.complain_at(*type, key, Problem::conflict,
                             "the trainer stops at the first step of a slider without datasets: torch.cat refuses its "
-                            "timesteps, which have no dimension; concept_slider is the slider that runs",
+                            "timesteps, which have no dimension",
                             instead);
     else
         reading.complain_at(*type, key, Problem::unsupported,
@@ -119,7 +119,8 @@ const Node* read_process_node(io::Fields& job, Reading& reading) {
     return list->front().is(io::Kind::map) ? &list->front() : nullptr;
 }
 
-/// Process types of extensions whose training step is another one. Source: extensions_built_in/*/__init__.py.
+/// Process types of extensions whose training step is another one, and takes one batch; BaseSDTrainProcess.run hands
+/// over a list of them. Source: extensions_built_in/*/, hook_train_loop.
 constexpr std::array<std::string_view, 3> other_processes{"concept_replacer", "image_reference_slider_trainer",
                                                           "ultimate_slider_trainer"};
 
@@ -144,11 +145,14 @@ const TrainingProcess* read_process_type(const Node& process, const std::string&
     else {
         const auto& others = other_processes;
         const bool is_other = std::find(others.begin(), others.end(), name) != others.end();
-        std::string text = "a process of type " + name + " is not modelled";
-        if (is_other) text += ": its training step is its own, not that of sd_trainer";
+        const std::string text = is_other
+                                     ? "the trainer stops at the first step of " + name +
+                                           ": its loop hands over a list of batches, and this process takes a batch"
+                                     : "a process of type " + name + " is not modelled";
         std::vector<std::string_view> types;
         for (const TrainingProcess& known : training_processes) types.push_back(known.type);
-        reading.complain_at(*type, path + ".type", Problem::unsupported, std::move(text), nearest(name, types));
+        reading.complain_at(*type, path + ".type", is_other ? Problem::conflict : Problem::unsupported, text,
+                            nearest(name, types));
     }
     return nullptr;
 }

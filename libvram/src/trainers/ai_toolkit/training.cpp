@@ -85,8 +85,10 @@ bool predicts_prior(const job::Objective& objective) {
 }  // namespace
 
 Bytes Resident::bytes() const {
-    return bytes_of(torch_multiplier) + unconditional_embeds.bytes() + cached_blank_embeds.bytes() +
-           cached_dop_class_embeds.bytes();
+    Bytes sum = bytes_of(torch_multiplier) + unconditional_embeds.bytes() + cached_blank_embeds.bytes() +
+                cached_dop_class_embeds.bytes();
+    for (const PromptEmbeds& prompt : own_prompts) sum += prompt.bytes();
+    return sum;
 }
 
 const HostEmbeds& Resident::caption_of(const std::vector<job::PictureSize>& references) const {

@@ -352,7 +352,10 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
                   Problem::unsupported, "config.process[0].type", 2},
              Case{"another loop of that kind", "job: train\nconfig: {name: a, process: [{type: vae}]}\n",
                   Problem::unsupported, "job", 1},
-             Case{"another process", "job: extension\nconfig: {name: a, process: [{type: concept_replacer}]}\n",
+             Case{"a process that the trainer stops at",
+                  "job: extension\nconfig: {name: a, process: [{type: concept_replacer}]}\n", Problem::conflict,
+                  "config.process[0].type", 2},
+             Case{"another process", "job: extension\nconfig: {name: a, process: [{type: custom}]}\n",
                   Problem::unsupported, "config.process[0].type", 2},
          }) {
         CAPTURE(c.why);
