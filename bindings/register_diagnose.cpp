@@ -10,7 +10,6 @@
 #include "catalogue.hpp"
 #include "register.hpp"
 #include "values.hpp"
-#include "vram/advise/advise.hpp"
 #include "vram/diagnose/diagnose.hpp"
 
 namespace py = pybind11;
@@ -99,7 +98,7 @@ Diagnosis diagnose(py::handle log, py::handle config, py::handle text, const std
     const report::Report report = document ? report::check(*document, asked->options, catalogue())
                                            : report::refused(asked->source, document.error());
     Diagnosis out = (**reader).finish(path.source, &report);
-    if (document) advise::add_change(out, *document, asked->options, catalogue());
+    if (document) add_change(out, *document, asked->options, catalogue());
     return out;
 }
 

@@ -7,7 +7,6 @@
 
 #include "input.hpp"
 #include "verbs.hpp"
-#include "vram/advise/advise.hpp"
 
 namespace vram::cli {
 namespace {
@@ -40,7 +39,7 @@ diagnosis::Diagnosis beside_config(const Arguments& arguments, LogReader& log) {
     const report::Report report =
         config ? report::check(*config, options, catalogue) : report::refused(arguments.file, config.error());
     diagnosis::Diagnosis answer = log.finish(arguments.log, &report);
-    if (config) advise::add_change(answer, *config, options, catalogue);
+    if (config) diagnosis::add_change(answer, *config, options, catalogue);
     return answer;
 }
 

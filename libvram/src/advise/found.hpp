@@ -29,6 +29,9 @@ struct Proposal;
 /// "gradient checkpointing; and batch size 1 instead of 4".
 [[nodiscard]] std::string what_of(const Proposal& proposal);
 
+/// What a proposal is and comes to, then a line for each edit of the file and for what is typed.
+[[nodiscard]] std::vector<std::string> lines_of(const Proposal& proposal, const report::Report& before);
+
 /// The complaint about a verb that no card was named for; `what` is the verb, or what it gives.
 [[nodiscard]] Diagnostic card_is_due(std::string_view what);
 

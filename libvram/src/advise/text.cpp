@@ -4,7 +4,6 @@
 #include "advise/found.hpp"
 #include "report/words.hpp"
 #include "vram/advise/advise.hpp"
-#include "vram/diagnose/diagnosis.hpp"
 
 namespace vram::advise {
 namespace {
@@ -35,13 +34,6 @@ std::string lines_of(const Placed& placed, const std::string& indent) {
     std::string out;
     for (const std::string& step : steps_of(placed)) out += indent + step + "\n";
     return out;
-}
-
-/// Failures that a smaller job would not have met.
-bool is_of_size(diagnosis::Kind kind) {
-    using diagnosis::Kind;
-    return kind == Kind::config_too_big || kind == Kind::borderline_bucket || kind == Kind::fragmentation ||
-           kind == Kind::windows_shared_spill || kind == Kind::init_failure_oom;
 }
 
 std::string cost_of(const Placed& placed) {
@@ -114,16 +106,11 @@ std::string to_text(const Advised& advised) {
     return out;
 }
 
-void add_change(diagnosis::Diagnosis& diagnosis, io::Document document, const report::CheckOptions& options,
-                const profile::Catalogue& catalogue) {
-    if (!diagnosis.prediction || !is_of_size(diagnosis.kind)) return;
-    const Advised advised = advise(std::move(document), options, catalogue);
-    if (advised.fits.empty()) return;
-    const Proposal& first = advised.fits.front();
-    std::vector<std::string>& change = diagnosis.prediction->change;
-    change = {what_of(first) + ": " + effect_of(first, advised.before)};
-    for (const Placed& placed : first.changes)
-        for (std::string& step : steps_of(placed)) change.push_back(std::move(step));
+std::vector<std::string> lines_of(const Proposal& proposal, const report::Report& before) {
+    std::vector<std::string> out{what_of(proposal) + ": " + effect_of(proposal, before)};
+    for (const Placed& placed : proposal.changes)
+        for (std::string& step : steps_of(placed)) out.push_back(std::move(step));
+    return out;
 }
 
 }  // namespace vram::advise

@@ -5,10 +5,12 @@
 #include <istream>
 #include <utility>
 
+#include "advise/found.hpp"
 #include "diagnose/decide.hpp"
 #include "diagnose/lines.hpp"
 #include "diagnose/story.hpp"
 #include "io/pieces.hpp"
+#include "vram/advise/advise.hpp"
 
 namespace vram::diagnosis {
 namespace {
@@ -41,6 +43,12 @@ Prediction prediction_of(const report::Report& report, Phase phase) {
         out.needs_high = shown->needs_high;
     }
     return out;
+}
+
+/// Failures that a smaller job would not have met.
+bool is_of_size(Kind kind) {
+    return kind == Kind::config_too_big || kind == Kind::borderline_bucket || kind == Kind::fragmentation ||
+           kind == Kind::windows_shared_spill || kind == Kind::init_failure_oom;
 }
 
 }  // namespace
@@ -105,6 +113,14 @@ Diagnosis diagnose(std::string_view log, std::string source, const report::Repor
         log.remove_prefix(next.size());
     }
     return reader.finish(std::move(source), report);
+}
+
+void add_change(Diagnosis& diagnosis, io::Document config, const report::CheckOptions& options,
+                const profile::Catalogue& catalogue) {
+    if (!diagnosis.prediction || !is_of_size(diagnosis.kind)) return;
+    const advise::Advised advised = advise::advise(std::move(config), options, catalogue);
+    if (advised.fits.empty()) return;
+    diagnosis.prediction->change = advise::lines_of(advised.fits.front(), advised.before);
 }
 
 LogReader read_log(std::istream& stream, const Knowledge& knowledge) {

@@ -9,10 +9,6 @@
 #include "vram/job/change.hpp"
 #include "vram/report/check.hpp"
 
-namespace vram::diagnosis {
-struct Diagnosis;
-}
-
 namespace vram::advise {
 
 /// A change, and where it lands in the user's file.
@@ -58,11 +54,6 @@ struct Advised {
 /// The same of a document that is there already, as one built in code.
 [[nodiscard]] Advised advise(io::Document document, const report::CheckOptions& options,
                              const profile::Catalogue& catalogue);
-
-/// To the diagnosis of a log, the change to the config that was run: the first of its proposals, where the failure is
-/// one of size and the config is predicted not to fit. Arguments are those of `advise`.
-void add_change(diagnosis::Diagnosis& diagnosis, io::Document document, const report::CheckOptions& options,
-                const profile::Catalogue& catalogue);
 
 /// 0 where it fits or a proposal does, 1 where none does, 2 where nothing can be said.
 [[nodiscard]] int exit_code(const Advised& advised);

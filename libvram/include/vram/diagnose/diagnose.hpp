@@ -8,7 +8,7 @@
 
 #include "vram/diagnose/diagnosis.hpp"
 #include "vram/diagnose/knowledge.hpp"
-#include "vram/report/report.hpp"
+#include "vram/report/check.hpp"
 
 namespace vram::diagnosis {
 
@@ -48,6 +48,11 @@ class LogReader {
 [[nodiscard]] LogReader read_log(std::istream& stream, const Knowledge& knowledge = Knowledge::built_in());
 [[nodiscard]] expected<LogReader> read_log(const std::filesystem::path& path,
                                            const Knowledge& knowledge = Knowledge::built_in());
+
+/// Adds the change to the config that was run, `prediction->change`: the first that advise::advise proposes, where the
+/// failure is one of size and the config is predicted not to fit. Arguments are those of advise::advise.
+void add_change(Diagnosis& diagnosis, io::Document config, const report::CheckOptions& options,
+                const profile::Catalogue& catalogue);
 
 /// What is said of a log that cannot be read: nothing recognised, these complaints.
 [[nodiscard]] Diagnosis unreadable(std::string source, Diagnostics complaints);
