@@ -818,9 +818,9 @@ MODELS = {
     "cogvideox15_5b_i2v": _cogvideox(patch_size_t=2, in_channels=32, ofs_embed_dim=512),
     "mochi1": _mochi(),
     "kandinsky5_lite_t2v_2b": _kandinsky5(model_dim=1792, ff_dim=7168, num_visual_blocks=32, axes_dims=(16, 24, 24),
-                                          visual_cond=True),
+                                          visual_cond=True, attention_type="flash"),
     "kandinsky5_pro_t2v_19b": _kandinsky5(model_dim=4096, ff_dim=16384, time_dim=1024, num_text_blocks=4,
-                                          num_visual_blocks=60, visual_cond=True),
+                                          num_visual_blocks=60, visual_cond=True, attention_type="flash"),
     "kandinsky5_lite_t2i_6b": _kandinsky5(model_dim=2560, ff_dim=10240, num_visual_blocks=50),
     "kandinsky5_lite_i2i_6b": _kandinsky5(model_dim=2560, ff_dim=10240, num_visual_blocks=50, visual_cond=True),
     "ltxv_2b": _ltxv(),
@@ -934,6 +934,28 @@ def _clip(cls, **changes):
         max_position_embeddings=77, hidden_act="quick_gelu", projection_dim=768) | changes)
 
 
+def _bigg(**changes):
+    return _clip("CLIPTextModelWithProjection", **dict(
+        hidden_size=1280, intermediate_size=5120, num_hidden_layers=32, num_attention_heads=20, hidden_act="gelu",
+        projection_dim=1280) | changes)
+
+
+def _llama31(cls="LlamaModel", attention="sdpa", **changes):
+    return TextEncoder(cls, "LlamaConfig", dict(
+        vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, max_position_embeddings=131072) | changes, attention=attention)
+
+
+def _qwen3(cls, **sizes):
+    return TextEncoder(cls, "Qwen3Config", dict(
+        vocab_size=151936, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+        max_position_embeddings=40960) | sizes)
+
+
+_QWEN3_4B = dict(hidden_size=2560, intermediate_size=9728, tie_word_embeddings=True)
+_QWEN3_8B = dict(hidden_size=4096, intermediate_size=12288, tie_word_embeddings=False)
+
+
 def _patches(width: int, height: int) -> tuple:
     """Rows and columns of patches of 14 pixels: the image processor makes sides multiples of two patches."""
     return tuple(max(1, (side + 14) // 28) * 2 for side in (height, width))
@@ -958,27 +980,28 @@ def _qwen_vl(tie, **text):
 TEXT_ENCODERS = {
     "t5_xxl": _t5("T5EncoderModel", "T5Config"),
     "umt5_xxl": _t5("UMT5EncoderModel", "UMT5Config", vocab_size=256384),
+    "pile_t5_xl": _t5("UMT5EncoderModel", "UMT5Config", d_model=2048, d_ff=5120, num_heads=32),
     "byt5_small_glyph": _t5("T5EncoderModel", "T5Config", vocab_size=1510, d_model=1472, d_ff=3584, num_layers=12,
                             num_heads=6),
     "clip_l": _clip("CLIPTextModel"),
+    "clip_l_projection": _clip("CLIPTextModelWithProjection"),
+    "clip_l_long": _clip("CLIPTextModelWithProjection", max_position_embeddings=248),
     "openclip_h": _clip("CLIPTextModel", hidden_size=1024, intermediate_size=4096, num_hidden_layers=23,
                         num_attention_heads=16, hidden_act="gelu"),
-    "openclip_bigg": _clip("CLIPTextModelWithProjection", hidden_size=1280, intermediate_size=5120,
-                           num_hidden_layers=32, num_attention_heads=20, hidden_act="gelu", projection_dim=1280),
+    "openclip_bigg": _bigg(),
+    "openclip_bigg_long": _bigg(max_position_embeddings=248),
     # Looks at pictures, and is called as the others are.
     "clip_vision_h": TextEncoder("CLIPVisionModel", "CLIPVisionConfig", dict(
         hidden_size=1280, intermediate_size=5120, num_hidden_layers=32, num_attention_heads=16, image_size=224,
         patch_size=14, hidden_act="gelu", projection_dim=1024),
         inputs=lambda case, config: {"pixel_values": ((case["batch"], 3, config.image_size, config.image_size), None)}),
-    "llama31_8b": TextEncoder("LlamaModel", "LlamaConfig", dict(
-        vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
-        num_key_value_heads=8, max_position_embeddings=131072)),
-    "qwen3_4b": TextEncoder("Qwen3Model", "Qwen3Config", dict(
-        vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32,
-        num_key_value_heads=8, head_dim=128, max_position_embeddings=40960)),
-    "qwen3_8b": TextEncoder("Qwen3Model", "Qwen3Config", dict(
-        vocab_size=151936, hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32,
-        num_key_value_heads=8, head_dim=128, max_position_embeddings=40960)),
+    "llama31_8b": _llama31(),
+    # As from_pretrained(output_attentions=True) makes it: no kernel gives attentions back.
+    "llama31_8b_causal_eager": _llama31("LlamaForCausalLM", "eager", output_attentions=True),
+    "qwen3_4b": _qwen3("Qwen3Model", **_QWEN3_4B),
+    "qwen3_4b_causal": _qwen3("Qwen3ForCausalLM", **_QWEN3_4B),
+    "qwen3_8b": _qwen3("Qwen3Model", **_QWEN3_8B),
+    "qwen3_8b_causal": _qwen3("Qwen3ForCausalLM", **_QWEN3_8B),
     "llava_llama3_8b": TextEncoder("LlamaModel", "LlamaConfig", dict(
         vocab_size=128320, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
         num_key_value_heads=8, max_position_embeddings=8192)),
@@ -1009,6 +1032,12 @@ TEXT_ENCODERS = {
         vision_config=dict(model_type="pixtral", hidden_size=1024, intermediate_size=4096, num_hidden_layers=24,
                            num_attention_heads=16, head_dim=64, patch_size=14, image_size=1540),
         tie_word_embeddings=False)),
+    "ministral3_3b": TextEncoder("Mistral3Model", "Mistral3Config", dict(
+        text_config=dict(model_type="ministral3", vocab_size=131072, hidden_size=3072, intermediate_size=9216,
+                         num_hidden_layers=26, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+                         max_position_embeddings=262144, sliding_window=None),
+        vision_config=dict(model_type="pixtral", hidden_size=1024, intermediate_size=4096, num_hidden_layers=24,
+                           num_attention_heads=16, head_dim=64, patch_size=14, image_size=1540))),
     "qwen25_vl_3b": _qwen_vl(True, vocab_size=151936, hidden_size=2048, intermediate_size=11008, num_hidden_layers=36,
                              num_attention_heads=16, num_key_value_heads=2),
     "qwen25_vl_7b": _qwen_vl(False, vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
