@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 
 #include "models/described.hpp"
@@ -89,4 +90,55 @@ TEST_CASE("law: a class that is described has profiles, and knows all of their k
         }
         for (const auto& [key, value] : facts.assumed) CHECK_MESSAGE(keys.count(key) == 0, key);
     }
+}
+
+TEST_CASE(
+    "law: a config.json as the class writes it builds as many parameters as the class does, published or pruned") {
+    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/classes.jsonl");
+    REQUIRE(rows.good());
+    std::set<std::string> met;
+    for (std::string line; std::getline(rows, line);) {
+        const auto row = nlohmann::ordered_json::parse(line);
+        const std::string id = row["id"], model = row["model"];
+        CAPTURE(id);
+        const profile::ModelProfile& known = catalogue().model_of(model);
+        met.insert(model);
+        // LlamaForCausalLM_eager is LlamaForCausalLM with an argument of from_pretrained, which no config.json says.
+        if (class_of(known) != row["class"]) continue;
+        const io::TemporaryFolder folder;
+        folder.write("config.json", row["config"].dump(2));
+        const expected<Described> found = describe(folder.path(""), profile::Wanted::component, catalogue());
+        if (!found) {
+            FAIL_CHECK(to_text(found.error().front()));
+            continue;
+        }
+        CAPTURE(found->why_not);
+        CHECK(found->profile);
+        if (!found->profile) continue;
+        CHECK(found->profile->family == known.family);
+        const auto parameters = parameters_of(*found->profile);
+        REQUIRE(parameters);
+        std::int64_t count = 0, tensors = 0;
+        for (const ListedParameter& parameter : *parameters) {
+            count += parameter.buffer ? 0 : numel_of(parameter);
+            tensors += parameter.buffer ? 0 : 1;
+        }
+        CHECK(count == row["parameters"]);
+        CHECK(tensors == row["tensors"]);
+        for (const Diagnostic& note : found->notes) {
+            CAPTURE(note.text);
+            CHECK(note.problem != Problem::unknown_key);
+            CHECK(note.problem != Problem::missing_key);
+        }
+        if (!id.ends_with("-published")) continue;
+        CHECK(count == known.checked.parameters);
+        CHECK(*parameters == *parameters_of(known));
+        for (const auto& [key, value] : known.config.values) {
+            CAPTURE(key);
+            REQUIRE(found->profile->config.has(key));
+            CHECK(found->profile->config.values.find(key)->second == value);
+        }
+    }
+    for (const profile::ModelProfile& profile : catalogue().models())
+        CHECK_MESSAGE(met.contains(profile.id), profile.id);
 }

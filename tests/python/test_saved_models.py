@@ -152,15 +152,20 @@ def test_a_pruned_flux_is_answered_where_accelerate_cannot(tmp_path: Path) -> No
 
 def test_what_classes_make_of_a_config_is_as_in_diffusers(source_dir: Path) -> None:
     """Every argument of a constructor is a default, taken for granted or without effect, and the defaults are its own."""
+    import importlib
     import inspect
 
     diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed")
+    inside = ("ltx2.connectors", "ltx2.vocoder")  # of pipelines, which diffusers does not hand out
+    modules = [diffusers, *(importlib.import_module(f"diffusers.pipelines.{name}") for name in inside)]
     yaml = pytest.importorskip("yaml", reason="yaml is not installed")
     # PixArt-α's sizes are on or off by the sample's size where nothing is said; they are not modelled.
-    otherwise = {("PixArtTransformer2DModel", "use_additional_conditions"): None}
+    otherwise = {("PixArtTransformer2DModel", "use_additional_conditions")}
+    # None here is no list, and so one of another length than a profile's.
+    otherwise |= {("HiDreamImageTransformer2DModel", "llama_layers")}
     for path in sorted((source_dir / "model_classes").glob("*.yaml")):
         facts = yaml.safe_load(path.read_text())
-        cls = getattr(diffusers, facts["name"], None)
+        cls = next((getattr(module, facts["name"]) for module in modules if hasattr(module, facts["name"])), None)
         if cls is None:
             continue
         said = facts.get("defaults", {}) | facts.get("assumed", {})
@@ -172,6 +177,34 @@ def test_what_classes_make_of_a_config_is_as_in_diffusers(source_dir: Path) -> N
             if name in said and (facts["name"], name) not in otherwise:
                 default = json.loads(json.dumps(parameter.default))
                 if isinstance(default, list) and default and all(isinstance(x, list) for x in default):
-                    default = [x[0] if x else 0 for x in default]  # one kernel size a stage, 0 for none
+                    if all(len(x) <= 1 for x in default):
+                        default = [x[0] if x else 0 for x in default]  # one kernel size a stage, 0 for none
+                    else:
+                        default = [str(x) for x in default]
                 assert said[name] == default, f"{path.name}: {name}"
         assert set(said) <= set(arguments), path.name
+
+
+def test_what_classes_make_of_a_config_is_as_in_transformers(source_dir: Path) -> None:
+    """The defaults are those of the class's config. Of classes in parts each part has a config, which is not looked at."""
+    import importlib
+
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("diffusers", reason="diffusers is not installed")
+    yaml = pytest.importorskip("yaml", reason="yaml is not installed")
+    modules = [transformers, importlib.import_module("diffusers.pipelines.kolors.text_encoder")]
+    ours = {"language_head"}  # which classes of one family have, and no config says
+    looked_at = 0
+    for path in sorted((source_dir / "model_classes").glob("*.yaml")):
+        facts = yaml.safe_load(path.read_text())
+        cls = next((getattr(module, facts["name"]) for module in modules if hasattr(module, facts["name"])), None)
+        if cls is None or facts.get("nested"):
+            continue
+        config_cls = cls.config_class or modules[1].ChatGLMConfig
+        config = config_cls().to_dict()
+        said = facts.get("defaults", {}) | facts.get("assumed", {})
+        for name, value in said.items():
+            if value is not None and name not in ours:  # None is what the config makes of the other sizes
+                assert config.get(name) == value, f"{path.name}: {name}: {config.get(name)}"
+        looked_at += 1
+    assert looked_at

@@ -185,6 +185,7 @@ class AutoencoderKL : public SlicingAutoencoder {
     AutoencoderKL(const Builder& builder, const profile::Config& config)
         : latent_channels_(config.integer("latent_channels")),
           use_quant_conv_(config.boolean("use_quant_conv")),
+          use_post_quant_conv_(config.boolean("use_post_quant_conv")),
           tile_sample_min_size_(config.integer("sample_size")),
           factor_(std::int64_t{1} << (config.integers("block_out_channels").size() - 1)),
           tile_latent_min_size_(tile_sample_min_size_ / factor_),
@@ -195,10 +196,9 @@ class AutoencoderKL : public SlicingAutoencoder {
                   config.integer("layers_per_block")),
           blend_encoded(builder, tile_latent_min_size_ / 4),
           blend_decoded(builder, tile_sample_min_size_ / 4) {
-        if (use_quant_conv_) {
-            quant_conv = builder.conv2d("quant_conv", 2 * latent_channels_, 2 * latent_channels_, 1);
+        if (use_quant_conv_) quant_conv = builder.conv2d("quant_conv", 2 * latent_channels_, 2 * latent_channels_, 1);
+        if (use_post_quant_conv_)
             post_quant_conv = builder.conv2d("post_quant_conv", latent_channels_, latent_channels_, 1);
-        }
         // AutoencoderKLFlux2: nn.BatchNorm2d without affine over the packed latents; no forward calls it.
         if (!config.has("patch_size")) return;
         std::int64_t packed = latent_channels_;
@@ -240,7 +240,7 @@ class AutoencoderKL : public SlicingAutoencoder {
     }
     [[nodiscard]] Tensor decode_tile(const Tensor& latent) const {
         Tensor z = latent;
-        if (use_quant_conv_) z = post_quant_conv(z);
+        if (use_post_quant_conv_) z = post_quant_conv(z);
         return decoder(z);
     }
 
@@ -263,7 +263,7 @@ class AutoencoderKL : public SlicingAutoencoder {
                     if (use_quant_conv_) tile = quant_conv(tile);
                     row.push_back(tile);
                 } else {
-                    if (use_quant_conv_) tile = post_quant_conv(tile);
+                    if (use_post_quant_conv_) tile = post_quant_conv(tile);
                     decoded = decoder(tile);
                     row.push_back(decoded);
                 }
@@ -275,7 +275,7 @@ class AutoencoderKL : public SlicingAutoencoder {
     }
 
     std::int64_t latent_channels_;
-    bool use_quant_conv_;
+    bool use_quant_conv_, use_post_quant_conv_;
     std::int64_t tile_sample_min_size_, factor_, tile_latent_min_size_;
     Encoder encoder;
     Decoder decoder;

@@ -476,13 +476,17 @@ class HiDreamImageTransformer2DModel : public Model {
         final_modulation = builder["final_layer"]["adaLN_modulation"].linear("1", sizes.dim, 2 * sizes.dim);
         final_norm = builder["final_layer"].layer_norm("norm_final", sizes.dim, false);
         const auto count = static_cast<std::int64_t>(llama_layers_.size());
-        if (config.integer("num_layers") + config.integer("num_single_layers") > count + 1)
+        const std::int64_t blocks = config.integer("num_layers") + config.integer("num_single_layers");
+        if (blocks > count + 1)
             throw std::logic_error("there are more blocks than llama_layers and one");  // each takes a text of its own
+        if (count > blocks + 1)
+            throw std::logic_error(
+                "there are more llama_layers than blocks and one");  // each has a projection of its own
         if (sizes.activated > sizes.experts)
             throw std::logic_error("num_activated_experts is more than num_routed_experts");
-        for (std::int64_t i = 0; i <= count; ++i)
+        for (std::int64_t i = 0; i <= blocks; ++i)
             caption_projection.push_back(builder["caption_projection"][i].linear(
-                "linear", caption_channels_[i < count ? 1 : 0], sizes.dim, false));
+                "linear", caption_channels_[i < blocks ? 1 : 0], sizes.dim, false));
     }
 
     static Tensor projected(const Linear& projection, const Tensor& caption) {

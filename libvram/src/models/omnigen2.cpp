@@ -78,7 +78,7 @@ class OmniGen2Transformer2DModel : public Model {
     /// Every sample has the same reference images; a tensor each.
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
         std::vector<Value> out{
-            {"hidden_states", latents(request), request.dtype},
+            {"hidden_states", latents(request, in_channels_), request.dtype},
             {"timestep", {request.batch}, request.dtype},
             {"text_hidden_states", {request.batch, request.text_tokens, text_feat_dim_}, request.dtype},
             {"text_attention_mask", {request.batch, request.text_tokens}, Dtype::i64}};
@@ -92,7 +92,9 @@ class OmniGen2Transformer2DModel : public Model {
         return out;
     }
 
-    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override { return {latents(request)}; }
+    [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
+        return {latents(request, out_channels_)};
+    }
 
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         // 1. Condition, positional & patch embedding
@@ -136,9 +138,9 @@ class OmniGen2Transformer2DModel : public Model {
         Tensors output;
         for (std::int64_t i = 0; i < batch_size; ++i) {
             Tensor sample = rows(hidden_states, i, seq_len - height * width, seq_len);
-            sample = reshape(std::move(sample), {height, width, p, p, in_channels_});
+            sample = reshape(std::move(sample), {height, width, p, p, out_channels_});
             sample = permute(std::move(sample), {4, 0, 2, 1, 3});
-            output.push_back(reshape(std::move(sample), {in_channels_, height * p, width * p}));
+            output.push_back(reshape(std::move(sample), {out_channels_, height * p, width * p}));
         }
         return {stack(output, 0)};
     }
@@ -147,6 +149,7 @@ class OmniGen2Transformer2DModel : public Model {
     OmniGen2Transformer2DModel(const Builder& builder, const profile::Config& config)
         : dim_(config.integer("hidden_size")),
           in_channels_(config.integer("in_channels")),
+          out_channels_(config.integer("out_channels", in_channels_)),
           patch_size_(config.integer("patch_size")),
           text_feat_dim_(config.integer("text_feat_dim")),
           axes_dim_(config.integers("axes_dim_rope")),
@@ -171,11 +174,11 @@ class OmniGen2Transformer2DModel : public Model {
             context_refiner.emplace_back(builder["context_refiner"][i], block, sizes, false);
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
             layers.emplace_back(builder["layers"][i], block, sizes, true);
-        norm_out = LuminaLayerNormContinuous(builder["norm_out"], dim_, time_embed_dim, patch * in_channels_);
+        norm_out = LuminaLayerNormContinuous(builder["norm_out"], dim_, time_embed_dim, patch * out_channels_);
     }
 
-    [[nodiscard]] Dims latents(const Request& request) const {
-        return {request.batch, in_channels_, request.height / 8, request.width / 8};
+    [[nodiscard]] static Dims latents(const Request& request, std::int64_t channels) {
+        return {request.batch, channels, request.height / 8, request.width / 8};
     }
     /// Tokens of each reference image; of none one with no tokens, as the class counts.
     [[nodiscard]] std::vector<std::int64_t> reference_lengths(const Request& request) const {
@@ -354,7 +357,7 @@ class OmniGen2Transformer2DModel : public Model {
     }
 
     static constexpr std::int64_t frequency_embedding_size = 256, max_references = 5;
-    std::int64_t dim_, in_channels_, patch_size_, text_feat_dim_;
+    std::int64_t dim_, in_channels_, out_channels_, patch_size_, text_feat_dim_;
     std::vector<std::int64_t> axes_dim_, axes_lens_;
     nn::Parameter* image_index_embedding = nullptr;
     Linear x_embedder, ref_image_patch_embedder, caption_linear;

@@ -176,19 +176,29 @@ class ConfigReader {
 
     static bool is_false(const io::Node& node) { return node.boolean() != nullptr && !*node.boolean(); }
 
-    /// [[], [5]] → [0, 5]: a list of lists of at most one number each, as our profiles write it.
+    /// [[], [5]] → [0, 5], and [[1, 3], [5]] → ["[1, 3]", "[5]"]: a list of lists, of at most one number each or of
+    /// more, as our profiles and classes write it.
     static io::Node flat(const io::Node& node) {
         if (node.list() == nullptr || node.list()->empty()) return node;
+        const auto is_list = [](const io::Node& item) { return item.list() != nullptr; };
+        if (!std::all_of(node.list()->begin(), node.list()->end(), is_list)) return node;
+        const auto is_short = [](const io::Node& item) { return item.list()->size() <= 1; };
+        const bool are_short = std::all_of(node.list()->begin(), node.list()->end(), is_short);
         io::List out;
         for (const io::Node& item : *node.list()) {
-            if (item.list() == nullptr || item.list()->size() > 1) return node;
-            out.push_back(item.list()->empty() ? io::Node{std::int64_t{0}} : item.list()->front());
+            if (are_short) {
+                out.push_back(item.list()->empty() ? io::Node{std::int64_t{0}} : item.list()->front());
+                continue;
+            }
+            const std::optional<Config::Value> value = config_value(item);
+            if (!value) return node;
+            out.push_back(io::Node{spelled(*value)});
         }
         return io::Node{std::move(out)};
     }
 
     static void check_assumed(const io::Node& node, const Config::Value& assumed, const auto& complain) {
-        const std::optional<Config::Value> value = config_value(node);
+        const std::optional<Config::Value> value = config_value(flat(node));
         const auto* flag = std::get_if<bool>(&assumed);
         if (node.is(io::Kind::null) && (flag == nullptr || !*flag)) return;  // None is false
         if (value == assumed || (value && is_one_word(*value, assumed))) return;
