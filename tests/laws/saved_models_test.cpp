@@ -142,3 +142,34 @@ TEST_CASE(
     for (const profile::ModelProfile& profile : catalogue().models())
         CHECK_MESSAGE(met.contains(profile.id), profile.id);
 }
+
+TEST_CASE("law: a file with its authors' names is that class, with as many layers as it holds") {
+    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/authors_names.jsonl");
+    REQUIRE(rows.good());
+    for (std::string line; std::getline(rows, line);) {
+        const auto row = nlohmann::json::parse(line);
+        const std::string id = row["id"];
+        CAPTURE(id);
+        std::vector<ListedParameter> tensors;
+        std::int64_t count = 0;
+        for (const auto& tensor : row["tensors"]) {
+            tensors.push_back({tensor[0], tensor[1], false});
+            count += numel_of(tensors.back());
+        }
+        const io::TemporaryFolder folder;
+        for (const std::string prefix : {"", "model.diffusion_model."}) {
+            const std::string path = write_weights(folder, "x.safetensors", tensors, prefix);
+            const expected<Described> found = describe(path, profile::Wanted::denoiser, catalogue());
+            REQUIRE(found);
+            CAPTURE(found->why_not);
+            CHECK(found->class_name == row["class"]);
+            REQUIRE(found->profile);
+            CHECK(found->profile->config.integer("num_layers") == 2);
+            const auto parameters = parameters_of(*found->profile);
+            REQUIRE(parameters);
+            std::int64_t built = 0;
+            for (const ListedParameter& parameter : *parameters) built += parameter.buffer ? 0 : numel_of(parameter);
+            CHECK(built == count);
+        }
+    }
+}

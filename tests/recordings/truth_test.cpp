@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "run.hpp"
+#include "vram/profile/catalogue.hpp"
 
 using nlohmann::json;
 
@@ -170,7 +172,11 @@ TEST_CASE("recordings of real PyTorch are met to the byte") {
     }
 }
 
-TEST_CASE("recordings of whole models at two sizes and more are met to the byte") {
+TEST_CASE("recordings of whole models are met to the byte, and their profiles say that there are some") {
+    std::set<std::string> recorded;
+    const auto note = [&](const json& c) {
+        if (!c.contains("forward")) recorded.insert(c.contains("model") ? c["model"] : c["component"]);
+    };
     std::vector<std::filesystem::path> files;
     for (const auto& entry :
          std::filesystem::directory_iterator(std::string(VRAM_SOURCE_DIR) + "/tests/reference/recordings"))
@@ -180,6 +186,19 @@ TEST_CASE("recordings of whole models at two sizes and more are met to the byte"
     for (const std::filesystem::path& file : files) {
         std::ifstream text(file);
         for (const json& row : json::parse(text))
-            if (!row["case"].contains("layers") && !row["case"].contains("config")) meet(row);
+            if (!row["case"].contains("layers") && !row["case"].contains("config")) {
+                meet(row);
+                note(row["case"]);
+            }
+    }
+    for (const char* file : {"denoisers", "components"}) {
+        std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/" + file + ".jsonl");
+        for (std::string line; std::getline(rows, line);) note(json::parse(line)["case"]);
+    }
+    const vram::profile::Catalogue catalogue = vram::profile::Catalogue::built_in();
+    for (const vram::profile::ModelProfile& profile : catalogue.models()) {
+        CAPTURE(profile.id);
+        const bool says_so = profile.checked.against.find("memory by whole recordings") != std::string::npos;
+        CHECK(says_so == recorded.contains(profile.id));
     }
 }

@@ -7,19 +7,26 @@ Every model and component of `models.py` is built on the meta device, with its p
 its config is written as save_pretrained does. A row of truth/classes.jsonl is
 
     {"id": "krea2-pruned", "model": "krea2", "class": "Krea2Transformer2DModel", "config": {...}, "parameters": ..., "tensors": ...}
+
+Some authors publish a model in one file whose names are others than diffusers'. A row of truth/authors_names.jsonl is how a file
+with two blocks of each kind that there are many of has them: {"id": "krea2", "class": ..., "made_by": ..., "tensors": [[name, shape], ...]}
 """
 
 import argparse
+import dataclasses
 import importlib
 import json
 import pathlib
+import re
 import sys
 
 import torch
 
 import models
+import own_forwards
 
-STORED = pathlib.Path(__file__).with_name("truth") / "classes.jsonl"
+TRUTH = pathlib.Path(__file__).with_name("truth")
+BLOCKS = 2  # of a file with its authors' names
 
 #: What a pruned one has fewer of, where `models.py` has no short names for it.
 PRUNED = {
@@ -115,6 +122,122 @@ def _full_config(model) -> dict:
     return dict(model.config) if hasattr(model, "to_json_string") else model.config.to_dict()
 
 
+# -- the names of authors ----------------------------------------------------------------------------------------------
+
+#: musubi-tuner's classes load the files of their authors as they are.
+MUSUBI = models.Model(library="", cls="", config={}, inputs=None, targets=None, **own_forwards.MUSUBI)
+
+
+def _hunyuan_video15():
+    entry = dataclasses.replace(MUSUBI, cls="HunyuanVideo_1_5_DiffusionTransformer",
+                                library="musubi_tuner.hunyuan_video_1_5.hunyuan_video_1_5_models")
+    return entry.load()().state_dict()
+
+
+def _hunyuan_video15_fused():
+    """As ComfyUI packs it: what musubi-tuner's loader splits."""
+    out = {}
+    for name, tensor in _hunyuan_video15().items():
+        name = re.sub(r"(img|txt)_attn_[qkv]\.", r"\1_attn_qkv.", name)
+        out[name] = torch.cat([out[name], tensor]) if name in out else tensor
+    return out
+
+
+def _krea2():
+    settings = dataclasses.replace(MUSUBI, cls="single_mmdit_large_wide", library="musubi_tuner.krea2.krea2_utils").load()
+    entry = dataclasses.replace(MUSUBI, cls="SingleStreamDiT", library="musubi_tuner.krea2.krea2_mmdit")
+    return entry.load()(settings).state_dict()
+
+
+#: What diffusers' loaders/single_file_utils.py renames, the other way round; the longer ones first.
+MOCHI = {"patch_embed.": "x_embedder.", "time_embed.timestep_embedder.linear_1": "t_embedder.mlp.0",
+         "time_embed.timestep_embedder.linear_2": "t_embedder.mlp.2", "time_embed.pooler.": "t5_y_embedder.",
+         "time_embed.caption_proj.": "t5_yproj.", "transformer_blocks.": "blocks.", "norm1_context.linear_1.": "mod_y.",
+         "norm1_context.linear.": "mod_y.", "norm1.linear.": "mod_x.", "attn1.norm_added_q": "attn.q_norm_y",
+         "attn1.norm_added_k": "attn.k_norm_y", "attn1.norm_q": "attn.q_norm_x", "attn1.norm_k": "attn.k_norm_x",
+         "attn1.to_out.0": "attn.proj_x", "attn1.to_add_out": "attn.proj_y", "ff.net.0.proj": "mlp_x.w1",
+         "ff.net.2": "mlp_x.w2", "ff_context.net.0.proj": "mlp_y.w1", "ff_context.net.2": "mlp_y.w2",
+         "norm_out.linear": "final_layer.mod", "proj_out": "final_layer.linear"}
+FUSED = {"attn1.to_{}.": "attn.qkv_x.", "attn1.add_{}_proj.": "attn.qkv_y."}
+
+
+def _mochi():
+    from diffusers.loaders.single_file_utils import convert_mochi_transformer_checkpoint_to_diffusers as convert
+
+    ours = _build(models.MODELS["mochi1"], {}).state_dict()
+    out = {}
+    for name, tensor in ours.items():
+        one_of_three = [(part.format(letter), fused) for part, fused in FUSED.items() for letter in "qkv"]
+        for part, fused in one_of_three:
+            if part in name:
+                out.setdefault(name.replace(part, fused).replace("transformer_blocks.", "blocks."), []).append(tensor)
+                break
+        else:
+            for part, theirs in MOCHI.items():
+                name = name.replace(part, theirs)
+            out[name] = [tensor]
+    out = {name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in out.items()}
+    back = convert(dict(out))
+    assert {name: t.shape for name, t in back.items()} == {name: t.shape for name, t in ours.items()}
+    return out
+
+
+def _two_blocks(tensors: dict) -> list:
+    """The first and the last block of each kind, as if there were no others."""
+    def number(name):
+        found = re.search(r"blocks\.(\d+)\.", name)
+        return found and (name[:found.start()], int(found[1]))
+
+    last = {}
+    for kind, index in filter(None, map(number, tensors)):
+        last[kind] = max(last.get(kind, 0), index)
+    out = []
+    for name, tensor in tensors.items():
+        if found := number(name):
+            kind, index = found
+            if index not in (0, last[kind]):
+                continue
+            name = name.replace(f"blocks.{index}.", f"blocks.{min(index, BLOCKS - 1)}.", 1)
+        out.append([name, list(tensor.shape)])
+    return out
+
+
+AUTHORS = {"hunyuan_video15": ("HunyuanVideo15Transformer3DModel", "musubi-tuner 30c658c", _hunyuan_video15),
+           "hunyuan_video15-fused": ("HunyuanVideo15Transformer3DModel", "musubi-tuner 30c658c, as ComfyUI packs it",
+                                     _hunyuan_video15_fused),
+           "krea2": ("Krea2Transformer2DModel", "musubi-tuner 30c658c", _krea2),
+           "mochi1": ("MochiTransformer3DModel", "diffusers 0.42.1, single_file_utils.py", _mochi)}
+
+
+def authors_rows(only: str = ""):
+    for name, (cls, made_by, tensors) in AUTHORS.items():
+        if only not in name:
+            continue
+        try:
+            with torch.device("meta"):
+                made = _two_blocks(tensors())
+        except models.NotHere as reason:
+            print(f"skipped {name}: {reason}", flush=True)
+            continue
+        yield {"id": name, "class": cls, "made_by": made_by, "tensors": made}
+
+
+def _compare(path: pathlib.Path, made, write: bool) -> int:
+    """Prints how each row compares with the stored one, and stores it; returns how many differ."""
+    stored = {}
+    if path.exists():
+        stored = {row["id"]: row for row in map(json.loads, path.read_text().splitlines())}
+    differing = 0
+    for row in made:
+        is_equal = stored.get(row["id"]) == row
+        differing += not is_equal
+        print(f"{'equal  ' if is_equal else 'DIFFERS' if row['id'] in stored else 'new    '} {row['id']}", flush=True)
+        stored[row["id"]] = row
+    if write:
+        path.write_text("".join(json.dumps(row) + "\n" for row in stored.values()))
+    return differing
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="build again and compare with what is stored")
@@ -124,19 +247,8 @@ def main() -> int:
     if not arguments.check and not arguments.write:
         parser.error("--check or --write")
 
-    stored = {}
-    if STORED.exists():
-        stored = {row["id"]: row for row in map(json.loads, STORED.read_text().splitlines())}
-    differing = 0
-    for row in rows(arguments.only):
-        if stored.get(row["id"]) != row:
-            differing += 1
-            print(f"{'new    ' if row['id'] not in stored else 'DIFFERS'} {row['id']}", flush=True)
-            stored[row["id"]] = row
-        else:
-            print(f"equal   {row['id']}", flush=True)
-    if arguments.write:
-        STORED.write_text("".join(json.dumps(row) + "\n" for row in stored.values()))
+    differing = sum(_compare(TRUTH / file, made(arguments.only), arguments.write)
+                    for file, made in (("classes.jsonl", rows), ("authors_names.jsonl", authors_rows)))
     return 1 if differing and not arguments.write else 0
 
 
