@@ -6,7 +6,8 @@
 Every model and component of `models.py` is built on the meta device, with its published config and with fewer layers, and
 its config is written as save_pretrained does. A row of truth/classes.jsonl is
 
-    {"id": "krea2-pruned", "model": "krea2", "class": "Krea2Transformer2DModel", "config": {...}, "parameters": ..., "tensors": ...}
+    {"id": "krea2-pruned", "model": "krea2", "class": "Krea2Transformer2DModel", "config": {...}, "parameters": ..., "tensors": ...,
+     "layers": the short names that a case's "layers" has for config keys}
 
 Some authors publish a model in one file whose names are others than diffusers'. A row of truth/authors_names.jsonl is how a file
 with two blocks of each kind that there are many of has them: {"id": "krea2", "class": ..., "made_by": ..., "tensors": [[name, shape], ...]}
@@ -115,7 +116,8 @@ def rows(only: str = ""):
                 break
             parameters = list(model.parameters())
             yield {"id": f"{name}-{what}", "model": name, "class": entry.cls, "config": _saved_config(model),
-                   "parameters": sum(parameter.numel() for parameter in parameters), "tensors": len(parameters)}
+                   "parameters": sum(parameter.numel() for parameter in parameters), "tensors": len(parameters),
+                   "layers": getattr(entry, "layers", {})}
 
 
 def _full_config(model) -> dict:

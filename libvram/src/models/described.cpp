@@ -161,8 +161,16 @@ std::string told(const std::string& class_name, const Variant& variant) {
     return class_name + " as " + variant.base + (variant.changed.empty() ? "" : " but for " + joined(variant.changed));
 }
 
-void take(const Variant& variant, Described& out) {
+/// Takes a variant. What profiles of the same net that are as near can do beside it, it can: a config does not say
+/// whether pictures come with the prompt, nor who trains it.
+void take(const Variants& known, const Variant& variant, Described& out) {
     out.profile = variant.profile;
+    for (const Variant& other : known.variants) {
+        if (other.changed.size() != variant.changed.size()) continue;
+        if (other.profile.config.values != variant.profile.config.values) continue;
+        out.profile->reference_images = out.profile->reference_images || other.profile.reference_images;
+        out.profile->forwards.insert(other.profile.forwards.begin(), other.profile.forwards.end());
+    }
     const std::string sizes = variant.changed.empty() ? "" : "; the sizes that it takes are those of " + variant.base;
     out.notes.push_back(note(out.path, Problem::unknown_model, told(out.class_name, variant) + sizes));
 }
@@ -210,7 +218,7 @@ void match(const Variants& known, const std::vector<std::string>& beside, const 
     }
     if (!taken) return;
     out.why_not.clear();
-    take(known.variants[*taken], out);
+    take(known, known.variants[*taken], out);
     tell_equals(known, *taken, equals, out);
 }
 
@@ -273,7 +281,7 @@ expected<Described> describe(const std::filesystem::path& path, profile::Wanted 
             continue;
         }
         out.why_not.clear();
-        take(variant, out);
+        take(*known, variant, out);
         return out;
     }
     return out;

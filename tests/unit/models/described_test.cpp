@@ -106,6 +106,19 @@ TEST_CASE("what a config leaves out or says null is as the class has it") {
     }
 }
 
+TEST_CASE("what any profile of the same net can do, a folder can") {
+    const io::TemporaryFolder folder;
+    folder.write("config.json", small_flux().dump());
+    const expected<Described> described = describe_denoiser(folder.path(""));
+    REQUIRE(described);
+    REQUIRE(described->profile);
+    CHECK(described->profile->reference_images);  // as Kontext does
+    CHECK(described->profile->forwards.contains("sd_scripts"));
+    const ordered_json fill = with(with(small_flux(), "in_channels", 384), "out_channels", 64);
+    folder.write("config.json", fill.dump());
+    CHECK_FALSE(describe_denoiser(folder.path(""))->profile->reference_images);  // Kontext is farther from it than Fill
+}
+
 TEST_CASE("a config that no family can take is refused where it says so") {
     struct Case {
         const char* why;
