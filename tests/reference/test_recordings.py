@@ -41,6 +41,13 @@ def test_recordings_come_out_the_same():
     assert "equal" in run.stdout
 
 
+def test_what_a_class_makes_of_its_config_comes_out_the_same():
+    run = subprocess.run([sys.executable, str(RECORD.with_name("record_classes.py")), "--check", "--only", "krea2-p"],
+                         capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("equal") == 2
+
+
 def test_an_event_list_equals_itself_and_adds_up(tmp_path):
     events, summary = tmp_path / "events.json", tmp_path / "summary.json"
     subprocess.run([sys.executable, str(RECORD), "--cases", str(RECORD.parent / "recordings" / "flux1_dev.json"),
