@@ -48,6 +48,9 @@ bool folder_says_all(const json& row) {
     if (!is_shrunken(row)) return true;
     const std::string name = name_of(row);
     if (name == "llama31_8b_causal_eager") return false;
+    if (row.contains("reference_images"))  // a plain model's net, which takes none
+        for (const char* edit : {"flux1_kontext", "qwen_image_edit", "qwen_image_edit_2509"})
+            if (name == edit) return false;
     if (name == "wan22_t2v_a14b" && row.contains("forward")) return false;  // Wan 2.1's net, and another forward
     if (row.contains("config") && row["config"].value("rope_type", "") == "interleaved")
         return false;  // no profile has it

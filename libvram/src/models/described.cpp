@@ -161,14 +161,13 @@ std::string told(const std::string& class_name, const Variant& variant) {
     return class_name + " as " + variant.base + (variant.changed.empty() ? "" : " but for " + joined(variant.changed));
 }
 
-/// Takes a variant. What profiles of the same net that are as near can do beside it, it can: a config does not say
-/// whether pictures come with the prompt, nor who trains it.
+/// Takes a variant. Whose forwards profiles of the same net that are as near list, it lists: a config does not say who
+/// trains it.
 void take(const Variants& known, const Variant& variant, Described& out) {
     out.profile = variant.profile;
     for (const Variant& other : known.variants) {
         if (other.changed.size() != variant.changed.size()) continue;
         if (other.profile.config.values != variant.profile.config.values) continue;
-        out.profile->reference_images = out.profile->reference_images || other.profile.reference_images;
         out.profile->forwards.insert(other.profile.forwards.begin(), other.profile.forwards.end());
     }
     const std::string sizes = variant.changed.empty() ? "" : "; the sizes that it takes are those of " + variant.base;
