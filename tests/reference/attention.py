@@ -2,24 +2,31 @@
 
 A CPU build has no chooser for CUDA and falls to the math path, whose memory grows with the square of the tokens.
 `like_a_gpu` replaces `torch.nn.functional.scaled_dot_product_attention` by what torch 2.13 does on an Ada card (sm89):
-aten/src/ATen/native/transformers/attention.cpp (padding, masks) and cuda/sdp_utils.cpp (the choice).
+aten/src/ATen/native/transformers/attention.cpp (padding, masks) and cuda/sdp_utils.cpp (the choice). Of
+`sdpa_kernel(…, set_priority=True)` it knows whether cuDNN comes first, and that all kernels are allowed.
 """
 
 import contextlib
 import math
 
 import torch
+import torch.nn.attention
 import torch.nn.functional as F
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
+CUDNN = int(torch.nn.attention.SDPBackend.CUDNN_ATTENTION)
 
 
 def choose(query, key, value, mask, dropout, gqa) -> str:
-    """`flash`, `efficient` or `math`, in the order in which sm89 prefers them (cuDNN comes last there)."""
+    """`flash`, `efficient` or `math`, in the order in which sm89 prefers them; `cudnn`, which comes last there, where a
+    context puts it first."""
     if query.dim() != 4 or 0 in (query.shape[-2], key.shape[-2]):
         return "math"
     head, head_v = query.shape[-1], value.shape[-1]
+    if (torch._C._get_sdp_priority_order()[0] == CUDNN and query.dtype in HALF and max(query.shape[:2]) <= 65535
+            and key.shape[-2] > 1 and all(size <= 128 and size % 8 == 0 for size in (head, head_v))):
+        return "cudnn"
     same_heads = query.shape[-3] == key.shape[-3] == value.shape[-3]
     needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     if (query.dtype in HALF and mask is None and head == head_v == key.shape[-1] and head <= 256
@@ -65,6 +72,18 @@ def _efficient(query, key, value, mask, dropout, causal, scale):
         query, key, value, mask, keeps_statistics, dropout, causal, scale=scale)[0]
 
 
+def _cudnn(query, key, value, mask, dropout, causal, scale):
+    """The meta kernel makes the statistics in any case, cuDNN's own where a backward will ask for them."""
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), -math.inf, dtype=query.dtype))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)):
+        return aten._scaled_dot_product_cudnn_attention(query, key, value, mask, True, dropout, causal, False,
+                                                        scale=scale)[0]
+    out = torch.empty_like(query)
+    seed, offset = (torch.empty((), dtype=torch.int64, device=query.device) for _ in range(2))
+    return out
+
+
 @contextlib.contextmanager
 def like_a_gpu(count):
     """Within, fused attention runs as on a card; `count(kernel)` is called once a call."""
@@ -86,6 +105,8 @@ def like_a_gpu(count):
             return _flash(query, key, value, dropout_p, is_causal, scale)
         if kernel == "efficient":
             return _efficient(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        if kernel == "cudnn":
+            return _cudnn(query, key, value, attn_mask, dropout_p, is_causal, scale)
         return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     F.scaled_dot_product_attention = scaled_dot_product_attention

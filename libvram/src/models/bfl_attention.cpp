@@ -10,24 +10,11 @@ using nn::Tensors;
 
 namespace {
 
-// freqs_cis[..., 0] * x_[..., 0] + freqs_cis[..., 1] * x_[..., 1]
-Tensor turned(const Tensor& x_, const Tensor& freqs_cis) {
-    Tensor first = mul(select(freqs_cis, -1, 0), select(x_, -1, 0));
-    Tensor second = mul(select(freqs_cis, -1, 1), select(x_, -1, 1));
-    return add(std::move(first), std::move(second));
-}
-
-/// x [B, H, L, D] as pairs [B, H, L, D/2, 1, 2] in fp32.
-Tensor pairs(const Tensor& x) {
-    Tensor wide = to_float(x);
-    return reshape(std::move(wide), {x.size(0), x.size(1), x.size(2), -1, 1, 2});
-}
-
 Tensors apply_rope(const Tensor& xq, const Tensor& xk, const Tensor& freqs_cis) {
-    const Tensor xq_ = pairs(xq);
-    const Tensor xk_ = pairs(xk);
-    const Tensor xq_out = turned(xq_, freqs_cis);
-    const Tensor xk_out = turned(xk_, freqs_cis);
+    const Tensor xq_ = bfl_pairs(xq);
+    const Tensor xk_ = bfl_pairs(xk);
+    const Tensor xq_out = bfl_turned(xq_, freqs_cis);
+    const Tensor xk_out = bfl_turned(xk_, freqs_cis);
     Tensor q = reshape(xq_out, xq.sizes());
     q = to(std::move(q), xq.dtype());
     Tensor k = reshape(xk_out, xk.sizes());
@@ -52,6 +39,17 @@ Tensor rope(const Tensor& pos, std::int64_t dim, Dtype counted) {
 }
 
 }  // namespace
+
+Tensor bfl_pairs(const Tensor& x) {
+    Tensor wide = to_float(x);
+    return reshape(std::move(wide), {x.size(0), x.size(1), x.size(2), -1, 1, 2});
+}
+
+Tensor bfl_turned(const Tensor& x_, const Tensor& freqs_cis) {
+    Tensor first = mul(select(freqs_cis, -1, 0), select(x_, -1, 0));
+    Tensor second = mul(select(freqs_cis, -1, 1), select(x_, -1, 1));
+    return add(std::move(first), std::move(second));
+}
 
 Tensor modulated_norm(const nn::LayerNorm& norm, const Tensor& x, const Tensor& scale, const Tensor& shift) {
     Tensor product = add_scalar(scale);

@@ -15,6 +15,11 @@ namespace vram::models {
 [[nodiscard]] nn::Tensor bfl_attention(const nn::Tensor& q, const nn::Tensor& k, const nn::Tensor& v,
                                        const nn::Tensor& pe, const nn::Tensor& mask = {});
 
+/// Of apply_rope: x [B, H, L, D] as pairs [B, H, L, D/2, 1, 2] in fp32.
+[[nodiscard]] nn::Tensor bfl_pairs(const nn::Tensor& x);
+/// freqs_cis[..., 0] * x_[..., 0] + freqs_cis[..., 1] * x_[..., 1]
+[[nodiscard]] nn::Tensor bfl_turned(const nn::Tensor& x_, const nn::Tensor& freqs_cis);
+
 /// (1 + scale) * norm(x) + shift
 [[nodiscard]] nn::Tensor modulated_norm(const nn::LayerNorm& norm, const nn::Tensor& x, const nn::Tensor& scale,
                                         const nn::Tensor& shift);

@@ -13,15 +13,18 @@ using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Block;
 using nn::Linear;
 using HeadNorm = DecoderClass::HeadNorm;
+using Axes = DecoderClass::Axes;
 
 constexpr std::array classes{
     DecoderClass{"gemma2", "Gemma2DecoderLayer", false, HeadNorm::none, true},
     DecoderClass{"gemma3_text", "Gemma3DecoderLayer", false, HeadNorm::transposed, true, true},
     DecoderClass{"llama", "LlamaDecoderLayer"},
-    DecoderClass{"ministral3", "Ministral3DecoderLayer", false, HeadNorm::none, false, false, false, true},
+    DecoderClass{"ministral3", "Ministral3DecoderLayer", false, HeadNorm::none, false, false, Axes::one, true},
     DecoderClass{"mistral", "MistralDecoderLayer"},
-    DecoderClass{"qwen2_5_vl_text", "Qwen2_5_VLDecoderLayer", true, HeadNorm::none, false, false, true},
+    DecoderClass{"qwen2_5_vl_text", "Qwen2_5_VLDecoderLayer", true, HeadNorm::none, false, false, Axes::joined},
     DecoderClass{"qwen3", "Qwen3DecoderLayer", false, HeadNorm::projected},
+    DecoderClass{"qwen3_vl_text", "Qwen3VLTextDecoderLayer", false, HeadNorm::projected, false, false,
+                 Axes::interleaved},
 };
 
 const DecoderClass& class_of(std::string_view model_type) {
@@ -312,15 +315,18 @@ Tensors TextDecoder::rotary_emb(const Tensor& x, const Tensor& position_ids, con
         Tensor frequencies = to_float(inv_freq.value);
         freqs = mul(std::move(positions), std::move(frequencies));
     }
-    Tensor emb = class_.three_axes ? freqs : cat({freqs, freqs}, -1);
+    const bool one_axis = class_.axes == Axes::one;
+    Tensor emb = one_axis ? cat({freqs, freqs}, -1) : freqs;
     Tensor cosines = cos(emb);
     cosines = mul_scalar(std::move(cosines));
     Tensor sines = sin(emb);
     sines = mul_scalar(std::move(sines));
-    if (class_.three_axes) {
+    if (!one_axis) {
         // recomposition_frequencies: a part of the frequencies for each axis, twice
         const auto recompose = [&](Tensor& freq) {
-            Tensor joined = x.run().empty({freq.size(1), freq.size(2), freq.size(3)}, Dtype::f32, Op::cat);
+            const Dims sizes{freq.size(1), freq.size(2), freq.size(3)};
+            Tensor joined =
+                class_.axes == Axes::joined ? x.run().empty(sizes, Dtype::f32, Op::cat) : select(freq, 0, 0);
             joined = cat({joined, joined}, -1);
             freq = joined;
         };
@@ -334,8 +340,8 @@ Tensors TextDecoder::rotary_emb(const Tensor& x, const Tensor& position_ids, con
 
 Tensor TextDecoder::count_positions(const Tensor& inputs_embeds) const {
     Tensor position_ids = add_scalar(arange(inputs_embeds.run(), inputs_embeds.size(1), Dtype::i64));
-    return class_.three_axes ? expand(view(position_ids, {1, 1, -1}), {3, inputs_embeds.size(0), -1})
-                             : unsqueeze(position_ids, 0);
+    return class_.axes == Axes::one ? unsqueeze(position_ids, 0)
+                                    : expand(view(position_ids, {1, 1, -1}), {3, inputs_embeds.size(0), -1});
 }
 
 TextDecoder::Masks TextDecoder::masks(const Tensor& inputs_embeds, const Tensor& attention_mask,
@@ -358,8 +364,11 @@ TextDecoder::Output TextDecoder::forward(Tensor argument, const Tensor& attentio
                                          bool gradient_checkpointing) const {
     const Tensor inputs_embeds = std::move(argument);
     const Tensor position_ids = count_positions(inputs_embeds);
-    const Masks causal_mask_mapping =
-        masks(inputs_embeds, attention_mask, class_.three_axes ? Tensor() : position_ids, request.use_cache);
+    // Qwen2.5-VL has no positions of the text beside those of its axes, unless it is handed them.
+    const Tensor text_position_ids = class_.axes == Axes::joined        ? Tensor()
+                                     : class_.axes == Axes::interleaved ? select(position_ids, 0, 0)
+                                                                        : position_ids;
+    const Masks causal_mask_mapping = masks(inputs_embeds, attention_mask, text_position_ids, request.use_cache);
     return run_layers(inputs_embeds, causal_mask_mapping, position_ids, request, gradient_checkpointing);
 }
 

@@ -7,7 +7,8 @@
 #include "models/model.hpp"
 
 /// The decoder-only stacks that text encoders are made of: LlamaModel, MistralModel, Ministral3Model,
-/// Qwen3Model, Gemma2Model, Gemma3TextModel, Qwen2_5_VLTextModel (transformers 5.24.0, modeling_*.py of each).
+/// Qwen3Model, Gemma2Model, Gemma3TextModel, Qwen2_5_VLTextModel, Qwen3VLTextModel (transformers 5.24.0, modeling_*.py
+/// of each).
 namespace vram::models {
 
 /// LlamaRMSNorm and its copies in elementary steps; Gemma's scale by 1 + weight, in fp32.
@@ -51,8 +52,10 @@ struct DecoderClass {
     enum class HeadNorm : std::uint8_t { none, projected, transposed } head_norm = HeadNorm::none;
     bool gemma = false;                  // Gemma's norms, also after attention and MLP; embeddings are scaled
     bool rotates_by_layer_type = false;  // layers with a window turn by frequencies of their own
-    bool three_axes = false;             // positions in time, height and width
-    bool scales_queries = false;         // by position (get_llama_4_attn_scale)
+    /// Positions in time, height and width: each has a part of the frequencies, which are joined; or every third one,
+    /// which are put in place.
+    enum class Axes : std::uint8_t { one, joined, interleaved } axes = Axes::one;
+    bool scales_queries = false;  // by position (get_llama_4_attn_scale)
 };
 
 /// What its config decides.

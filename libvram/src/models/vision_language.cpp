@@ -1,6 +1,7 @@
-// Mirrors Gemma3ForConditionalGeneration and Mistral3ForConditionalGeneration (transformers 5.24.0,
-// models/gemma3/modeling_gemma3.py, models/mistral3/modeling_mistral3.py) as pipelines of pictures and videos call
-// them: with text alone. The vision tower lies there unused; the language head runs over every token. Without
+// Mirrors Gemma3ForConditionalGeneration, Mistral3ForConditionalGeneration and Qwen3VLForConditionalGeneration
+// (transformers 5.24.0, models/gemma3/modeling_gemma3.py, models/mistral3/modeling_mistral3.py,
+// models/qwen3_vl/modeling_qwen3_vl.py) as pipelines of pictures and videos call them: with text alone. The vision
+// tower lies there unused, or a trainer has deleted it; the language head runs over every token. Without
 // `language_head` it is Mistral3Model.
 #include "models/families.hpp"
 #include "models/text_decoder.hpp"
@@ -64,6 +65,37 @@ void build_pixtral(const Builder& builder, const VisionSizes& sizes, std::int64_
     (void)projector.linear("linear_2", text_hidden, text_hidden, false);
 }
 
+// Qwen3VLVisionModel, whose mergers are a part of it.
+void build_qwen3_vl(const Builder& builder, const profile::Config& config) {
+    const std::int64_t hidden = config.integer("vision_hidden_size"),
+                       intermediate = config.integer("vision_intermediate_size"),
+                       patch = config.integer("vision_patch_size"), merge = config.integer("vision_spatial_merge_size");
+    const Builder visual = builder["visual"];
+    const Dims kernel{config.integer("vision_temporal_patch_size"), patch, patch};
+    (void)visual["patch_embed"].conv("proj", 3, hidden, kernel, kernel, {0, 0, 0});
+    (void)visual.embedding("pos_embed", config.integer("vision_num_position_embeddings"), hidden);
+    for (const char* name : {"inv_freq", "original_inv_freq"})
+        (void)visual["rotary_pos_emb"].buffer(name, {hidden / config.integer("vision_num_heads") / 4}, Dtype::f32);
+    for (std::int64_t i = 0; i < config.integer("vision_depth"); ++i) {
+        const Builder block = visual["blocks"][i];
+        (void)block.layer_norm("norm1", hidden);
+        (void)block.layer_norm("norm2", hidden);
+        (void)block["attn"].linear("qkv", hidden, 3 * hidden);
+        (void)block["attn"].linear("proj", hidden, hidden);
+        (void)block["mlp"].linear("linear_fc1", hidden, intermediate);
+        (void)block["mlp"].linear("linear_fc2", intermediate, hidden);
+    }
+    const std::int64_t merged = hidden * merge * merge;
+    const auto merger = [&](const Builder& part, std::int64_t normed) {
+        (void)part.layer_norm("norm", normed);
+        (void)part.linear("linear_fc1", merged, merged);
+        (void)part.linear("linear_fc2", merged, config.integer("hidden_size"));
+    };
+    merger(visual["merger"], hidden);
+    const auto deepstack = static_cast<std::int64_t>(config.integers("vision_deepstack_visual_indexes").size());
+    for (std::int64_t i = 0; i < deepstack; ++i) merger(visual["deepstack_merger_list"][i], merged);
+}
+
 class ConditionalGeneration : public Model {
   public:
     ConditionalGeneration(const Builder& builder, const profile::Config& config)
@@ -98,6 +130,10 @@ class ConditionalGeneration : public Model {
 
   private:
     static std::unique_ptr<TextDecoder> build_model(const Builder& builder, const profile::Config& config) {
+        if (config.text("model_type") == "qwen3_vl_text") {
+            if (config.has("vision_depth")) build_qwen3_vl(builder, config);
+            return std::make_unique<TextDecoder>(builder["language_model"], config);
+        }
         const VisionSizes vision{
             config.integer("vision_hidden_size"),       config.integer("vision_intermediate_size"),
             config.integer("vision_num_hidden_layers"), config.integer("vision_num_attention_heads"),
@@ -110,8 +146,8 @@ class ConditionalGeneration : public Model {
         return std::make_unique<TextDecoder>(builder["language_model"], config);
     }
 
-    // Gemma3Model.forward makes the masks itself, without positions; Mistral3Model.forward leaves them to its language
-    // model.
+    // Gemma3Model.forward makes the masks itself, without positions; Mistral3Model.forward and Qwen3VLModel.forward
+    // leave them to their language model.
     [[nodiscard]] TextDecoder::Output model(const Tensors& args, const Request& request) const {
         const Tensor attention_mask = request.attention_mask ? args[1] : Tensor();
         const Tensor inputs_embeds = language_model->embed_tokens(args[0]);

@@ -64,6 +64,8 @@ const char* to_text(Op op) {
                                       "flash_attention_backward",
                                       "efficient_attention",
                                       "efficient_attention_backward",
+                                      "cudnn_attention",
+                                      "cudnn_attention_backward",
                                       "embedding",
                                       "embedding_dense_backward",
                                       "cat",

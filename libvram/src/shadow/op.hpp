@@ -64,6 +64,8 @@ enum class Op : std::uint8_t {
     flash_attention_backward,
     efficient_attention,
     efficient_attention_backward,
+    cudnn_attention,
+    cudnn_attention_backward,
     embedding,
     embedding_backward,
     cat,

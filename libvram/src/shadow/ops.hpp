@@ -137,7 +137,11 @@ struct Conv {
 [[nodiscard]] Tensor replication_pad(Tensor x, std::initializer_list<std::int64_t> amounts);
 
 // ---- attention: q, k, v [B, H, T, D]
-[[nodiscard]] Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, Tensor mask = {}, bool causal = false);
+/// Which kernel is tried first: as torch has it for the card and the job; or cuDNN's, within
+/// sdpa_kernel([CUDNN_ATTENTION, FLASH_ATTENTION, EFFICIENT_ATTENTION, MATH], set_priority=True).
+enum class SdpaPriority : std::uint8_t { torch, cudnn };
+[[nodiscard]] Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, Tensor mask = {}, bool causal = false,
+                                                  SdpaPriority priority = SdpaPriority::torch);
 
 // ---- lookups, joins, loss
 [[nodiscard]] Tensor embedding(Tensor weight, Tensor ids);

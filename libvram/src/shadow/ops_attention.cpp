@@ -3,13 +3,22 @@
 #include "shadow/ops.hpp"
 
 // Source: aten/src/ATen/native/transformers/attention.cpp (choice, preprocessing), cuda/attention.cu and
-// cuda/attention_backward.cu (what the kernels return), cuda/flash_attn/flash_api.cpp and mem_eff_attention (scratch).
+// cuda/attention_backward.cu (what the kernels return), cuda/flash_attn/flash_api.cpp and mem_eff_attention (scratch);
+// cudnn/MHA.cpp and cudnn-frontend's scaled_dot_product_flash_attention.h.
 namespace vram::shadow {
 namespace {
 
-enum class Backend : std::uint8_t { flash, efficient, math };
+enum class Backend : std::uint8_t { flash, efficient, math, cudnn };
 
-Backend choose(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v, bool mask) {
+/// can_use_cudnn_attention (cuda/sdp_utils.cpp) of the versions 9 of cuDNN, without dropout.
+bool takes_cudnn(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v) {
+    constexpr std::int64_t most = 65535;  // of batch and heads
+    const auto head = [](const Tensor& x) { return x.size(-1) <= 128 && x.size(-1) % 8 == 0; };
+    return (q.dtype() == Dtype::f16 || q.dtype() == Dtype::bf16) && run.kernels.sm >= 80 && q.size(2) > 0 &&
+           k.size(2) > 1 && q.size(0) <= most && q.size(1) <= most && head(q) && head(v);
+}
+
+Backend choose(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v, bool mask, SdpaPriority priority) {
     using Attention = Kernels::Attention;
     const Kernels& kernels = run.kernels;
     const bool half = q.dtype() == Dtype::f16 || q.dtype() == Dtype::bf16;
@@ -25,7 +34,10 @@ Backend choose(const Run& run, const Tensor& q, const Tensor& k, const Tensor& v
     // Only flash takes fewer heads of keys and values than of queries.
     const bool efficient = tokens && (half || q.dtype() == Dtype::f32) &&
                            (q.dtype() != Dtype::bf16 || kernels.sm >= 80) && q.size(1) == k.size(1);
-    switch (kernels.attention) {
+    // The context allows all kernels, whatever the process has switched off.
+    const bool cudnn_first = priority == SdpaPriority::cudnn;
+    if (cudnn_first && takes_cudnn(run, q, k, v)) return Backend::cudnn;
+    switch (cudnn_first ? Attention::automatic : kernels.attention) {
         case Attention::automatic:
             if (flash) return Backend::flash;
             return efficient ? Backend::efficient : Backend::math;
@@ -173,6 +185,64 @@ Tensor efficient(Tensor& q, Tensor& k, Tensor& v, Tensor& mask) {
     return out;
 }
 
+// ---- cuDNN: q, k, v, bias, out, lse, random state. Fewer heads of keys and values than of queries are taken as they
+// are. The plan's workspace in forward is cuDNN's own secret, in backward the sums and gradients that the frontend
+// names.
+void cudnn_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor q = run.unpack(node.saved[0]);
+    const Tensor k = run.unpack(node.saved[1]);
+    const Tensor v = run.unpack(node.saved[2]);
+    const Tensor bias = run.unpack(node.saved[3]);
+    const Tensor attention = run.unpack(node.saved[4]);
+    const Tensor lse = run.unpack(node.saved[5]);
+    const Tensor seed = run.unpack(node.saved[6]);
+    const Tensor offset = run.unpack(node.saved[7]);
+    Tensor grad_q = run.empty_like(q, Op::cudnn_attention_backward);
+    Tensor grad_k = run.empty_like(k, Op::cudnn_attention_backward);
+    Tensor grad_v = run.empty_like(v, Op::cudnn_attention_backward);
+    const Tensor& grad = grads[0];
+    const StorageRef copy = grad.layout()->strides[grad.rank() - 1] == 1
+                                ? StorageRef()
+                                : run.scratch(checked_mul(grad.numel(), size_of(grad.dtype())), Op::contiguous_copy);
+    // softmax_sum [B, H, T, 1] and dQ_accum [B, H, T, D], fp32
+    const std::int64_t rows = checked_mul(q.size(0) * q.size(1), q.size(2));
+    const StorageRef workspace = run.scratch(checked_mul(4 * rows, 1 + q.size(3)), Op::attention_workspace);
+    if (node.needs(0)) out[0] = std::move(grad_q);
+    if (node.needs(1)) out[1] = std::move(grad_k);
+    if (node.needs(2)) out[2] = std::move(grad_v);
+}
+
+Tensor cudnn(Tensor& q, Tensor& k, Tensor& v, const Tensor& mask) {
+    Run& run = q.run();
+    ++run.attention_calls.cudnn;
+    // An additive mask in the query's dtype, neither padded nor expanded.
+    const Tensor bias =
+        mask.defined() && mask.dtype() == Dtype::boolean ? run.empty_like(mask, q.dtype(), Op::where) : mask;
+    NodeRef node = run.record(Op::cudnn_attention, cudnn_backward, {&q, &k, &v});
+    if (node) {
+        run.save(*node, q);
+        run.save(*node, k);
+        run.save(*node, v);
+        run.save_if(bias.defined(), *node, bias);
+    }
+    // In the query's layout.
+    Tensor out = q.size(3) == v.size(3)
+                     ? run.empty_like(q, Op::cudnn_attention)
+                     : run.empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype(), Op::cudnn_attention);
+    const Tensor lse =
+        node ? run.empty({q.size(0), q.size(1), q.size(2), 1}, Dtype::f32, Op::cudnn_attention) : Tensor();
+    const Tensor seed = run.empty({}, Dtype::i64, Op::cudnn_attention);
+    const Tensor offset = run.empty({}, Dtype::i64, Op::cudnn_attention);
+    if (node) {
+        run.save(*node, out);
+        run.save(*node, lse);
+        run.save(*node, seed);
+        run.save(*node, offset);
+    }
+    Run::attach(out, node);
+    return out;
+}
+
 // ---- math: everything is a visible tensor. _scaled_dot_product_attention_math scales both operands by sqrt(scale).
 // Causal order becomes a mask, and heads of keys and values are repeated to those of queries.
 Tensor math(Tensor& q, Tensor& k, Tensor& v, Tensor& mask, bool causal) {
@@ -216,7 +286,8 @@ Tensor of_nothing(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool causal) {
+Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool causal,
+                                    SdpaPriority priority) {
     const Tensor held_q = std::move(q_in), held_k = std::move(k_in), held_v = std::move(v_in),
                  held_mask = std::move(mask_in);
     Tensor mask = held_mask;
@@ -224,7 +295,7 @@ Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tenso
     Tensor v = autocast_lower(held_v), k = autocast_lower(held_k), q = autocast_lower(held_q);
     Run& run = q.run();
     const std::int64_t head = q.size(-1);
-    switch (choose(run, q, k, v, mask.defined())) {
+    switch (choose(run, q, k, v, mask.defined(), priority)) {
         case Backend::flash:
             if (head % 8 != 0) {  // pad_last_dim
                 q = pad(std::move(q), {0, 8 - head % 8});
@@ -235,6 +306,7 @@ Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tenso
             }
             return flash(q, k, v);
         case Backend::efficient: return efficient(q, k, v, mask);
+        case Backend::cudnn: return cudnn(q, k, v, mask);
         case Backend::math: return q.numel() > 0 && k.numel() > 0 ? math(q, k, v, mask, causal) : of_nothing(q, k, v);
     }
     throw std::logic_error("attention: no such backend");

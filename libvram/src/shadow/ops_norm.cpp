@@ -116,7 +116,7 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
         run.save(*node, x);
         run.save_if(weight.defined(), *node, weight);
     }
-    Tensor out = run.empty_like(x, Op::rms_norm);
+    Tensor out = run.empty(x.sizes(), x.dtype(), Op::rms_norm);  // contiguous, whatever x is
     const Tensor rstd = run.empty(rows_of(x), Dtype::f32, Op::rms_norm);
     const StorageRef copy = contiguous_scratch(run, x);
     if (node) run.save(*node, rstd);

@@ -11,7 +11,7 @@
 
 #include "shadow/ops.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
-#include "trainers/ai_toolkit/pipeline.hpp"
+#include "trainers/ai_toolkit/architectures/qwen_image_vae.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -81,11 +81,11 @@ Tensor unpacked(Tensor noise_pred, std::int64_t height, std::int64_t width) {
 }
 
 /// QwenImageModel. The classes that derive from it say what they do with control images.
-class QwenImage : public Pipeline {
+class QwenImage : public QwenImageVae {
   public:
     QwenImage(const Architecture& architecture, const job::Job& job_in, const profile::Catalogue& catalogue,
               Run& run_in)
-        : Pipeline(architecture, job_in, catalogue, run_in),
+        : QwenImageVae(architecture, job_in, catalogue, run_in),
           layers_(catalogue.model_of(job.pipeline.text_encoders[0]).config.integer("num_hidden_layers")) {}
 
     void load_model(Loading& loading) override { load_on_host(loading); }
@@ -98,18 +98,6 @@ class QwenImage : public Pipeline {
 
     [[nodiscard]] Dims latents(const job::Batch& batch) const override {
         return {batch.count, 16, batch.height / 8, batch.width / 8};
-    }
-
-    [[nodiscard]] Tensor encode_images(Tensor image_list_in, const job::Batch& batch) override {
-        const Tensor image_list = std::move(image_list_in);
-        vae->to_gpu();
-        const ComponentScope scope(run, "vae");
-        Tensor images = run.empty_like(image_list, Op::stack);
-        images = shadow::unsqueeze(std::move(images), 2);
-        Tensor latents = sample_latents(images, batch);
-        const LatentStatistics statistics(*this);
-        latents = shadow::mul(shadow::sub(latents, statistics.mean), statistics.std);
-        return shadow::squeeze(std::move(latents), 2);
     }
 
     [[nodiscard]] Tensor get_noise_prediction(const Tensor& latent_model_input_in, const Tensor& timestep,
@@ -179,19 +167,6 @@ class QwenImage : public Pipeline {
         if (!references.empty()) noise_pred = shadow::slice(std::move(noise_pred), 1, 0, height * width);
         return unpacked(std::move(noise_pred), height, width);
     }
-
-    /// The VAE's latents_mean and latents_std, [1, 16, 1, 1, 1] each; `inverted`: encode_images multiplies by 1 / std.
-    struct LatentStatistics {
-        explicit LatentStatistics(QwenImage& of, bool inverted = true) {
-            const Dtype dtype = of.job.pipeline.vae_dtype;
-            mean = of.run.empty({1, 16, 1, 1, 1}, dtype, Op::to_device);
-            std = of.run.empty({1, 16, 1, 1, 1}, dtype, Op::to_device);
-            if (!inverted) return;
-            std = shadow::div_scalar(std);  // 1.0 / std: its reciprocal, times 1.0
-            std = shadow::mul_scalar(std);
-        }
-        Tensor mean, std;
-    };
 
     /// The pipelines' __call__ with given embeds.
     void generate(const PromptEmbeds& conditional_embeds, const PromptEmbeds& unconditional_embeds,
