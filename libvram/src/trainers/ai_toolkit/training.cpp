@@ -114,6 +114,7 @@ void Training::step(const std::string& name, std::int64_t number, const job::Bat
 
     // hook_train_loop
     optimizer.zero_grad();
+    for (Part* part : pipeline_.trained()) part->weights.multipliers = batch.count;  // network.multiplier, a list
     Tensor total_loss, loss;
     std::int64_t alike = 0;  // rounds of one stage in a row
     for (std::int64_t i = 0; i < training_.gradient_accumulation; ++i) {
@@ -550,6 +551,7 @@ void Training::validate(const std::string& name) {
     const shadow::PhaseScope phase(run_, name);
     const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
     const NoGrad no_grad(run_);
+    for (Part* part : pipeline_.trained()) part->weights.multipliers = 1;  // network.multiplier = 1.0
     const Dtype dtype = pipeline_.job.dtype;
     const Tensor timesteps = run_.empty({training_.validation.batches.front().count}, Dtype::f32, Op::to_device);
     Tensor latents, noise, batch_latents, batch_noise, noisy_latents, noise_pred, target;
