@@ -68,6 +68,7 @@ const std::vector<Layers>& all_layers() {
         {"omnigen2", {"num_layers", "num_refiner_layers"}},
         {"pixart", {"num_layers"}},
         {"qwen2_5_vl", {"num_hidden_layers", "vision_depth"}},
+        {"qwen3_vl", {"num_hidden_layers", "vision_depth"}},
         {"qwen_image", {"num_layers"}},
         {"sana", {"num_layers"}},
         {"sd3", {"num_layers"}},

@@ -168,3 +168,11 @@ std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& 
 }
 
 }  // namespace vram::models::vision_language
+
+namespace vram::models::qwen3_vl {
+
+std::unique_ptr<Model> build(nn::Weights& weights, const profile::ModelProfile& profile) {
+    return vision_language::build(weights, profile);
+}
+
+}  // namespace vram::models::qwen3_vl

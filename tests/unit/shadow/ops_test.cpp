@@ -77,6 +77,13 @@ TEST_CASE("what a backward allocates, gradient by gradient") {
                       return y;
                   },
                   {1024, 512, 512, 512, 1024, 1024}},
+             Case{"cuDNN's attention: gradients of queries, keys and values as large as these, then the cast's",
+                  [](const Tensor& x) {
+                      Tensor q = to(view(x, {2, 4, 4, 8}), Dtype::bf16);
+                      const Tensor k = x.run().empty({2, 2, 4, 8}, Dtype::bf16);
+                      return scaled_dot_product_attention(std::move(q), k, k, {}, false, SdpaPriority::cudnn);
+                  },
+                  {512, 256, 256, 1024}},
              Case{"clamp_min compares once", [](const Tensor& x) { return clamp_min(x); }, {4, 256, 1024}},
              Case{"a norm: the direction, which places are zero, their product",
                   [](const Tensor& x) { return vector_norm(x, 1); },
@@ -197,6 +204,27 @@ TEST_CASE("what an op allocates, in order") {
                       (void)scaled_dot_product_attention(q, k, k, {}, true);
                   },
                   {256, 128, 256, 4, 4, 4, 4, 16, 256, 256, 256, 64, 64, 256}},
+             Case{"cuDNN first: the mask in the query's dtype, result, random state; no statistics without gradients, "
+                  "and "
+                  "fewer heads of keys and values as they are",
+                  [&](Run& run) {
+                      const Tensor q = make(run, {1, 4, 6, 8}, Dtype::bf16), k = make(run, {1, 2, 6, 8}, Dtype::bf16);
+                      (void)scaled_dot_product_attention(q, k, k, make(run, {1, 1, 6, 6}, Dtype::boolean), false,
+                                                         SdpaPriority::cudnn);
+                  },
+                  {384, 192, 36, 72, 384, 8, 8}},
+             Case{"cuDNN first, of heads that it does not take: flash",
+                  [&](Run& run) {
+                      const Tensor q = make(run, {1, 4, 6, 136}, Dtype::f16);
+                      (void)scaled_dot_product_attention(q, q, q, {}, false, SdpaPriority::cudnn);
+                  },
+                  {6528, 6528, 96, 16, 8}},
+             Case{"F.rms_norm is contiguous, whatever it is handed",
+                  [&](Run& run) {
+                      Tensor y = rms_norm(transpose(make(run, {2, 3, 4}, Dtype::f32), 0, 1), {});
+                      (void)reshape(std::move(y), {24});
+                  },
+                  {96, 96, 24}},
              Case{"attention without tokens: three sums, their sum, and that times nothing",
                   [&](Run& run) {
                       const Tensor q = make(run, {1, 4, 0, 8}, Dtype::bf16);
