@@ -1,6 +1,6 @@
 // ai-toolkit's own classes for FLUX.1 Kontext, Flex.2, FLUX.2, Chroma, LTX-2, OmniGen2, HiDream-I1, ERNIE-Image and
-// Krea 2 (27a03a91), run on PyTorch's fake tensors: a prediction with gradients of every weight, or of a network's, under
-// gradient checkpointing, and two denoising steps with the decode (three of HiDream, whose solver looks back), at
+// Krea 2 (27a03a91), run on PyTorch's fake tensors: a prediction with gradients of every weight, or of a network's,
+// under gradient checkpointing, and two denoising steps with the decode (three of HiDream, whose solver looks back), at
 // published size (tests/reference/truth/ai_toolkit_classes.jsonl). All figures are bytes above what lives as the stage
 // begins; a row has those that were recorded. OmniGen2 ran without triton's norm and flash-attn, which need a card.
 #include <doctest/doctest.h>
