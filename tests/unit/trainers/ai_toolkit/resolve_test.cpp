@@ -332,7 +332,7 @@ TEST_CASE("ai-toolkit: a model that lies on the disk is read, whatever its name"
     CHECK(broken.job.error().front().text.find("config.json:1:") != std::string::npos);
 }
 
-TEST_CASE("ai-toolkit: which FLUX it is, its name says") {
+TEST_CASE("ai-toolkit: which FLUX or Krea 2 it is, its name says") {
     struct Case {
         const char* name;
         const char* arch;
@@ -351,6 +351,9 @@ TEST_CASE("ai-toolkit: which FLUX it is, its name says") {
              Case{"black-forest-labs/FLUX.1-Kontext-dev", "flux", "", false},
              Case{"black-forest-labs/FLUX.1-Fill-dev", "flux", "", false},
              Case{"ostris/Flex.2-preview", "flux", "", false},
+             Case{"krea/Krea-2-Turbo", "'krea2:turbo'", "krea2", false},
+             Case{"/models/krea2-raw.safetensors", "krea2", "krea2", true},
+             Case{"black-forest-labs/FLUX.1-Krea-dev", "krea2", "", false},
          }) {
         CAPTURE(c.name);
         const Resolved out =
