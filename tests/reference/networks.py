@@ -107,7 +107,8 @@ def is_there(case: dict) -> bool:
 class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Packages that ai-toolkit's modules import at their top, and that nothing of a network uses."""
 
-    NAMES = {"albumentations", "av", "cv2", "lpips", "torchao", "torchaudio", "torchvision", "oyaml", "flatten_json", "info"}
+    NAMES = {"albumentations", "av", "cv2", "lpips", "torchao", "torchaudio", "torchvision", "oyaml", "flatten_json", "info",
+             "lycoris", "dotenv", "av", "controlnet_aux", "matplotlib", "timm"}
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.NAMES:
@@ -117,7 +118,7 @@ class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
         module.__path__ = []
-        made = {"__init__": lambda self, *args, **kwargs: None}
+        made = {"__init__": lambda *_, **__: None}
         module.__getattr__ = lambda name: type(name, (), made) if name[:1].isupper() else unittest.mock.MagicMock()
         return module
 

@@ -4,6 +4,7 @@
 #include "models/clip_layer.hpp"
 #include "models/families.hpp"
 #include "models/masking.hpp"
+#include "shadow/checkpoint.hpp"
 
 namespace vram::models::clip_text {
 namespace {
@@ -47,7 +48,9 @@ class CLIPTextModel : public Model {
         const Tensor& input_ids = args[0];
         Tensor hidden_states;
         {
-            const Tensor inputs_embeds = token_embedding(input_ids);
+            Tensor inputs_embeds = token_embedding(input_ids);
+            // PreTrainedModel.gradient_checkpointing_enable: the embeddings' output asks for a gradient.
+            if (gradient_checkpointing) requires_grad_(inputs_embeds);
             const Tensor position_embeddings =
                 position_embedding(slice(position_ids->value, 1, 0, request.text_tokens));
             hidden_states = add(inputs_embeds, position_embeddings);
@@ -83,7 +86,7 @@ class CLIPTextModel : public Model {
         }
         const Tensor places = run.empty({batch}, Dtype::i64, Op::index);  // argmax
         ids = Tensor();
-        return run.empty({batch, last_hidden_state.size(2)}, last_hidden_state.dtype(), Op::index);
+        return index_pairs(last_hidden_state, rows, places);
     }
 
     clip::Sizes sizes_;

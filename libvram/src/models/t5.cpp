@@ -4,6 +4,7 @@
 
 #include "models/families.hpp"
 #include "models/masking.hpp"
+#include "shadow/checkpoint.hpp"
 
 namespace vram::models::t5 {
 namespace {
@@ -45,6 +46,11 @@ Tensor gelu_new(Tensor argument) {
     return mul(std::move(half), std::move(inner));
 }
 
+/// nn.Dropout(config.dropout_rate), which T5 v1.1 and UMT5 publish as 0.1.
+Tensor dropout_of(const nn::Weights& weights, Tensor x) {
+    return weights.training() ? native_dropout(std::move(x)) : x;
+}
+
 /// args: hidden_states [B, T, D], position_bias [1, H, T, T] or undefined, mask or undefined → hidden_states,
 /// position_bias (UMT5: undefined)
 class T5Block : public Block {
@@ -65,6 +71,7 @@ class T5Block : public Block {
   private:
     T5Block(const BlockBuilder& builder, const Sizes& sizes, bool has_relative_attention_bias)
         : sizes_(sizes),
+          weights_(builder.weights()),
           q(builder["layer"]["0"]["SelfAttention"].linear("q", sizes.d_model, sizes.heads * sizes.d_kv, false)),
           k(builder["layer"]["0"]["SelfAttention"].linear("k", sizes.d_model, sizes.heads * sizes.d_kv, false)),
           v(builder["layer"]["0"]["SelfAttention"].linear("v", sizes.d_model, sizes.heads * sizes.d_kv, false)),
@@ -87,8 +94,8 @@ class T5Block : public Block {
         const Tensor normed_hidden_states = attention_norm(hidden_states);
         Tensor attention_output =
             sizes_.umt5 ? attend_alone(normed_hidden_states, mask) : attend(normed_hidden_states, position_bias, mask);
-        attention_output = add(hidden_states, attention_output);
-        return attention_output;
+        Tensor dropped = dropout_of(weights_, attention_output);
+        return add(hidden_states, std::move(dropped));
     }
 
     [[nodiscard]] Tensor attend_alone(const Tensor& hidden_states, const Tensor& mask) const {
@@ -164,13 +171,15 @@ class T5Block : public Block {
         const Tensor hidden_states = argument;
         Tensor forwarded_states = feed_forward_norm(hidden_states);
         forwarded_states = dense(forwarded_states);
-        return add(hidden_states, forwarded_states);
+        Tensor dropped = dropout_of(weights_, forwarded_states);
+        return add(hidden_states, std::move(dropped));
     }
     [[nodiscard]] Tensor dense(const Tensor& argument) const {
         Tensor hidden_states = argument;
         const Tensor hidden_gelu = gelu_new(wi_0(hidden_states));
         const Tensor hidden_linear = wi_1(hidden_states);
         hidden_states = mul(hidden_gelu, hidden_linear);
+        hidden_states = dropout_of(weights_, std::move(hidden_states));
         // Loaded in fp16, the class keeps wo in fp32 (_keep_in_fp32_modules).
         if (wo.weight != nullptr && hidden_states.dtype() != wo.weight->value.dtype())
             hidden_states = to(hidden_states, wo.weight->value.dtype());
@@ -189,6 +198,7 @@ class T5Block : public Block {
     }
 
     Sizes sizes_;
+    const nn::Weights& weights_;
     Linear q, k, v, o;
     nn::Embedding relative_attention_bias;
     T5LayerNorm attention_norm;
@@ -199,7 +209,8 @@ class T5Block : public Block {
 class T5EncoderModel : public Model {
   public:
     T5EncoderModel(const Builder& builder, const profile::Config& config)
-        : sizes_{config.integer("d_model"),
+        : weights_(builder.weights()),
+          sizes_{config.integer("d_model"),
                  config.integer("d_kv"),
                  config.integer("d_ff"),
                  config.integer("num_heads"),
@@ -223,11 +234,13 @@ class T5EncoderModel : public Model {
     /// {last_hidden_state, hidden states of every layer if asked}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         Run& run = args[0].run();
-        const Tensor inputs_embeds = shared(args[0]);
+        Tensor inputs_embeds = shared(args[0]);
+        // PreTrainedModel.gradient_checkpointing_enable: the embeddings' output asks for a gradient.
+        if (gradient_checkpointing) requires_grad_(inputs_embeds);
         Tensor attention_mask;
         if (request.attention_mask) attention_mask = sdpa_mask(args[1], false);
         Tensor position_bias;
-        Tensor hidden_states = inputs_embeds;
+        Tensor hidden_states = dropout_of(weights_, inputs_embeds);
         Tensors all;
         const Caller call(run, gradient_checkpointing);
         for (const T5Block& block : blocks) {
@@ -237,12 +250,14 @@ class T5EncoderModel : public Model {
             position_bias = std::move(out[1]);
         }
         hidden_states = final_layer_norm.front()(hidden_states);
+        hidden_states = dropout_of(weights_, std::move(hidden_states));
         if (request.all_hidden_states) all.push_back(hidden_states);
         all.push_back(hidden_states);
         return all;
     }
 
   private:
+    const nn::Weights& weights_;
     Sizes sizes_;
     nn::Embedding shared;
     std::deque<T5Block> blocks;

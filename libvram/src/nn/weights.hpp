@@ -157,6 +157,9 @@ class Weights {
     void set_adapters(bool active, bool training);
     [[nodiscard]] bool adapters_active() const noexcept { return adapters_active_; }
     [[nodiscard]] bool adapters_training() const noexcept { return adapters_training_; }
+    /// module.train(): what drops out in the model itself does.
+    void train(bool mode);
+    [[nodiscard]] bool training() const noexcept { return training_; }
     std::int64_t multipliers = 0;  // items that the network's multiplier has; 0: as many as a batch
     std::deque<Adapter> adapters;  // in the order of building
     std::int64_t adapted_modules = 0;
@@ -179,7 +182,7 @@ class Weights {
     shadow::Run& run_;
     std::string component_;
     Rules rules_;
-    bool adapters_active_ = true, adapters_training_ = true;
+    bool adapters_active_ = true, adapters_training_ = true, training_ = false;
     std::deque<shadow::Parameter> base_, adapter_;
 };
 

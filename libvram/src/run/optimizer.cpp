@@ -4,7 +4,7 @@
 
 namespace vram::run {
 
-Optimizer::Optimizer(Run& run, const job::Optimizer& kind, std::vector<Parameter*> parameters)
+Optimizer::Optimizer(Run& run, const job::Optimizer& kind, Parameters parameters)
     : run_(run), rule_(std::visit([&](const auto& one) { return rule_of(one, run, std::move(parameters)); }, kind)) {}
 
 void Optimizer::step() {
@@ -13,11 +13,16 @@ void Optimizer::step() {
 }
 
 void Optimizer::clip_grad_norm() {
+    for (const Rule::Group& group : rule_->groups()) clip_grad_norm(group);
+}
+
+void Optimizer::clip_grad_norm(const Rule::Group& group) {
     Tensor total_norm;
     {
         std::vector<Tensor> norms;
-        for (const Parameter* parameter : parameters())
-            if (parameter->grad.defined()) norms.push_back(run_.empty({}, parameter->grad.dtype(), Op::foreach_));
+        for (std::size_t i = group.first; i < group.last; ++i)
+            if (const Tensor& grad = parameters()[i]->grad; grad.defined())
+                norms.push_back(run_.empty({}, grad.dtype(), Op::foreach_));
         if (norms.empty()) return;
         const Tensor stacked = run_.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype(), Op::stack);
         total_norm = run_.empty({}, norms.front().dtype(), Op::norm);

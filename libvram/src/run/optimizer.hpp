@@ -11,7 +11,7 @@ namespace vram::run {
 /// (or elsewhere: optimizers/), and what a step holds for a moment.
 class Optimizer {
   public:
-    Optimizer(shadow::Run& run, const job::Optimizer& kind, std::vector<shadow::Parameter*> parameters);
+    Optimizer(shadow::Run& run, const job::Optimizer& kind, Parameters parameters);
 
     /// The rest of the constructor: state that some classes make there. The parameters are on the GPU.
     void start() { rule_->start(); }
@@ -19,8 +19,8 @@ class Optimizer {
     void step();
     /// As if so many steps had passed that a further one is like the one before.
     void settle() { rule_->settle(); }
-    /// torch.nn.utils.clip_grad_norm_ with foreach: a norm a gradient, then of those; the gradients are scaled in
-    /// place.
+    /// torch.nn.utils.clip_grad_norm_ with foreach, once a group: a norm a gradient, then of those; the gradients are
+    /// scaled in place.
     void clip_grad_norm();
     /// set_to_none=True: the gradients die.
     void zero_grad();
@@ -31,6 +31,8 @@ class Optimizer {
     [[nodiscard]] const std::vector<shadow::Parameter*>& parameters() const noexcept { return rule_->parameters(); }
 
   private:
+    void clip_grad_norm(const Rule::Group& group);
+
     shadow::Run& run_;
     std::unique_ptr<Rule> rule_;
 };

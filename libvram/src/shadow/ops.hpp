@@ -91,6 +91,7 @@ void mul_(Tensor& a, Tensor b);
 /// x.masked_scatter(mask, source): a copy of x; mask broadcasts to it.
 [[nodiscard]] Tensor masked_scatter(Tensor x, Tensor mask, Tensor source);
 [[nodiscard]] inline Tensor dropout(Tensor x) { return x; }  ///< p = 0 or eval: the tensor itself
+[[nodiscard]] Tensor native_dropout(Tensor x);               ///< F.dropout while training: keeps a mask
 
 // ---- reductions
 [[nodiscard]] Tensor mean(Tensor x, int dim, bool keepdim);
@@ -146,6 +147,8 @@ enum class SdpaPriority : std::uint8_t { torch, cudnn };
 // ---- lookups, joins, loss
 [[nodiscard]] Tensor embedding(Tensor weight, Tensor ids);
 [[nodiscard]] Tensor index(Tensor x, int dim, Tensor ids);  ///< x[.., ids, ..], ids [N]
+/// x[rows, places], both [N], over the first two dimensions.
+[[nodiscard]] Tensor index_pairs(Tensor x, Tensor rows, Tensor places);
 /// x[mask], mask [N] bool over the first dimension; how many it holds is a value, which the caller knows.
 [[nodiscard]] Tensor index_mask(Tensor x, Tensor mask, std::int64_t count);
 /// x[mask] = values: in place, x gets the history.

@@ -44,6 +44,12 @@ void mean_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     out[0] = run.empty(node.meta[0]->sizes, grads[0].dtype(), Op::div);
 }
 
+// grad * mask * scale in one kernel.
+void native_dropout_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor mask = run.unpack(node.saved[0]);
+    if (node.needs(0)) out[0] = run.empty_like(grads[0], Op::mul);
+}
+
 void softmax_backward(Run& run, Node& node, Tensors&, Tensors& out) {
     const Tensor result = run.unpack(node.saved[0]);
     out[0] = run.empty(node.meta[0]->sizes, node.meta[0]->dtype, Op::softmax_backward);
@@ -249,6 +255,18 @@ Tensor pad_sequence(std::span<const Tensor> sequences) {
     return out;
 }
 
+// The result and a mask of bools at once.
+Tensor native_dropout(Tensor x_in) {
+    const Tensor x = std::move(x_in);
+    Run& run = x.run();
+    const NodeRef node = run.record(Op::custom, native_dropout_backward, {&x});
+    Tensor out = run.empty_like(x, Op::mul);
+    const Tensor mask = run.empty_like(x, Dtype::boolean, Op::noise);
+    if (node) run.save(*node, mask);
+    Run::attach(out, node);
+    return out;
+}
+
 Tensor embedding(Tensor weight_in, Tensor ids_in) {
     Tensor weight = std::move(weight_in), ids = std::move(ids_in);
     Run& run = weight.run();
@@ -288,6 +306,23 @@ Tensor index(Tensor x_in, int dim, Tensor ids_in) {
     Tensor x = std::move(x_in), ids = std::move(ids_in);
     const std::int64_t count = ids.numel();
     return picked(x, dim, ids, count);
+}
+
+Tensor index_pairs(Tensor x_in, Tensor rows_in, Tensor places_in) {
+    const Tensor x = std::move(x_in), rows = std::move(rows_in), places = std::move(places_in);
+    Run& run = x.run();
+    NodeRef node = run.record(Op::index, index_backward, {&x});
+    if (node) {
+        node->meta.push_back(x.layout());
+        node->numbers[0] = rows.numel();
+        run.save(*node, rows);
+        run.save(*node, places);
+    }
+    Dims sizes{rows.numel()};
+    for (int i = 2; i < x.rank(); ++i) sizes.push_back(x.size(i));
+    Tensor out = run.empty(sizes, x.dtype(), Op::index);
+    Run::attach(out, node);
+    return out;
 }
 
 Tensor index_mask(Tensor x_in, Tensor mask_in, std::int64_t count) {

@@ -88,6 +88,14 @@ struct Objective {
     bool operator==(const Objective&) const = default;
 };
 
+/// Text encoders that a trainer trains beside the denoiser, by adapters or in full as the method says.
+struct TextEncoderTraining {
+    bool trains = false;  // prompts are encoded in every step, with gradients
+    /// Whether the first and the second of them are taken, where a trainer asks.
+    std::array<bool, 2> takes{true, true};
+    bool operator==(const TextEncoderTraining&) const = default;
+};
+
 /// What a trainer predicts now and then to see how far it is.
 struct Validation {
     std::vector<Batch> batches;  // `count` noise levels of one picture; empty: none
@@ -104,6 +112,7 @@ struct Training {
     bool ema = false;
     std::int64_t switch_boundary_every = 1;  // batches that a model of several stages trains one before the next
     Objective objective;
+    TextEncoderTraining text_encoders{};
     Validation validation;
     std::vector<Batch> batches;     // what the dataset yields; never empty. The heaviest comes wherever it comes
     std::string noise_scheduler{};  // as the trainer calls it, where it has more than one

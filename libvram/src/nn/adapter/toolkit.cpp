@@ -104,26 +104,6 @@ Tensor mean_multiplier(const Layer& layer) {
 
 void any(Run& run) { const Tensor answer = run.empty({}, Dtype::boolean, Op::any); }
 
-namespace {
-// native_dropout_backward: grad * mask * scale in one kernel.
-void dropout_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
-    const Tensor mask = run.unpack(node.saved[0]);
-    if (node.needs(0)) out[0] = run.empty_like(grads[0], Op::mul);
-}
-}  // namespace
-
-// native_dropout: the result and a mask of bools at once.
-Tensor random_dropout(Tensor x_in) {
-    const Tensor x = std::move(x_in);
-    Run& run = x.run();
-    const NodeRef node = run.record(Op::custom, dropout_backward, {&x});
-    Tensor out = run.empty_like(x, Op::mul);
-    const Tensor mask = run.empty_like(x, Dtype::boolean, Op::noise);
-    if (node) run.save(*node, mask);
-    Run::attach(out, node);
-    return out;
-}
-
 // Mirrors ToolkitModuleMixin._call_forward.
 Tensor call_forward(const Layer& layer, const Tensor& x, const Parameter& down, const Parameter* up,
                     const Tensor& runtime_scale) {
@@ -131,7 +111,7 @@ Tensor call_forward(const Layer& layer, const Tensor& x, const Parameter& down, 
     const Adaptation& how = layer.adapter->how;
     const bool training = layer.weights->adapters_training();
     Tensor lx = layer.down(x, down.value);  // [.., r]
-    if (how.dropout && training) lx = random_dropout(std::move(lx));
+    if (how.dropout && training) lx = shadow::native_dropout(std::move(lx));
     Tensor scale = runtime_scale, mask;
     if (how.rank_dropout && training) {
         {

@@ -51,7 +51,7 @@ Tensor forward(const Layer& layer, Tensor argument) {
     const Tensor multiplier = multiplier_of(layer, lora_output);
     Tensor scaled_lora_output = shadow::mul(lora_output, multiplier);
     scaled_lora_output = shadow::to(std::move(scaled_lora_output), org_forwarded.dtype());
-    const Tensor lx = adapter.how.dropout && layer.weights->adapters_training() ? random_dropout(x) : x;
+    const Tensor lx = adapter.how.dropout && layer.weights->adapters_training() ? shadow::native_dropout(x) : x;
     const Tensor lora_weight = shadow::mm(up.value, down.value);
     const Tensor scale = mean_multiplier(layer);
     const Tensor scaled_lora_weight = shadow::mul(lora_weight, scale);

@@ -17,9 +17,6 @@ void register_scalars(Weights& weights, Adapter& adapter);
 /// weight.any(), whose answer the caller knows.
 void any(Run& run);
 
-/// torch.nn.functional.dropout(x, p), while training: keeps a mask.
-[[nodiscard]] Tensor random_dropout(Tensor x);
-
 /// _call_forward; `up` null: an identity.
 [[nodiscard]] Tensor call_forward(const Layer& layer, const Tensor& x, const Parameter& down, const Parameter* up,
                                   const Tensor& runtime_scale);

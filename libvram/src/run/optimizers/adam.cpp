@@ -14,12 +14,14 @@ class Adam final : public Rule {
     Adam(const job::AdamW& kind, Run& run, Parameters parameters) : Rule(run, std::move(parameters)), kind_(kind) {}
 
     void step() override {
-        for (std::size_t i = 0; i < count(); ++i)
-            if (parameter(i).grad.defined() && !has_state(i)) init(i);
-        switch (kind_.loop) {
-            case Loop::foreach: return multi_tensor();
-            case Loop::one_by_one: return single_tensor();
-            case Loop::fused: return;  // one kernel, in place
+        for (const Group& group : groups()) {
+            for (std::size_t i = group.first; i < group.last; ++i)
+                if (parameter(i).grad.defined() && !has_state(i)) init(i);
+            switch (kind_.loop) {
+                case Loop::foreach: multi_tensor(group); break;
+                case Loop::one_by_one: single_tensor(group); break;
+                case Loop::fused: break;  // one kernel, in place
+            }
         }
     }
 
@@ -34,10 +36,11 @@ class Adam final : public Rule {
         if (kind_.amsgrad) make_like_parameter(i, max_exp_avg_sq);
     }
 
-    void multi_tensor() {
+    void multi_tensor(const Group& param_group) {
         // Names keep the previous group's lists until the next are made.
         std::vector<Tensor> bias_correction1, bias_correction2, exp_avg_sq_sqrt;
-        for (const std::vector<std::size_t>& group : foreach_groups(parameters())) {
+        for (const std::vector<std::size_t>& group :
+             foreach_groups(parameters(), param_group.first, param_group.last)) {
             std::vector<Tensor> grads, steps, roots_of;
             for (std::size_t i : group) {
                 if (kind_.decays_gradient) grads.push_back(parameter(i).grad);
@@ -54,9 +57,9 @@ class Adam final : public Rule {
         }
     }
 
-    void single_tensor() {
+    void single_tensor(const Group& group) {
         Tensor grad, denom;
-        for (std::size_t i = 0; i < count(); ++i) {
+        for (std::size_t i = group.first; i < group.last; ++i) {
             if (!parameter(i).grad.defined()) continue;
             grad = parameter(i).grad;
             if (kind_.decays_gradient) grad = like(grad, Op::add);

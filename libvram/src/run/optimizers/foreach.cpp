@@ -4,10 +4,11 @@ namespace vram::run {
 
 using shadow::Tensor;
 
-std::vector<std::vector<std::size_t>> foreach_groups(const std::vector<shadow::Parameter*>& parameters) {
+std::vector<std::vector<std::size_t>> foreach_groups(const std::vector<shadow::Parameter*>& parameters,
+                                                     std::size_t first, std::size_t last) {
     std::vector<Dtype> dtypes;
     std::vector<std::vector<std::size_t>> groups;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (std::size_t i = first; i < last; ++i) {
         if (!parameters[i]->grad.defined()) continue;
         std::size_t at = 0;
         while (at < dtypes.size() && dtypes[at] != parameters[i]->value.dtype()) ++at;

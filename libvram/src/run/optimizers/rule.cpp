@@ -7,11 +7,24 @@ namespace vram::run {
 
 using shadow::Category;
 
-Rule::Rule(Run& run, std::vector<Parameter*> parameters)
-    : run_(run), parameters_(std::move(parameters)), state_(parameters_.size()), accumulated_(parameters_.size()) {}
+Parameters::Parameters(const std::vector<std::vector<Parameter*>>& groups) {
+    for (const std::vector<Parameter*>& group : groups) {
+        all.insert(all.end(), group.begin(), group.end());
+        ends.push_back(all.size());
+    }
+}
+
+Rule::Rule(Run& run, Parameters parameters)
+    : run_(run), parameters_(std::move(parameters)), state_(count()), accumulated_(count()) {}
+
+std::vector<Rule::Group> Rule::groups() const {
+    std::vector<Group> out;
+    for (const std::size_t end : parameters_.ends) out.push_back({out.empty() ? 0 : out.back().last, end});
+    return out;
+}
 
 Rule::~Rule() {
-    for (Parameter* parameter : parameters_) parameter->post_accumulate_grad = nullptr;
+    for (Parameter* parameter : parameters()) parameter->post_accumulate_grad = nullptr;
     run_.accumulates_with_hooks = false;
 }
 
@@ -39,33 +52,33 @@ void Rule::put(std::size_t i, std::size_t name, Tensor tensor) {
 
 void Rule::keep(std::size_t i, std::size_t name, Tensor tensor) {
     run_.retag(*tensor.storage(),
-               run_.tag(run_.trace.tags[parameters_[i]->value.storage()->tag].component, Category::optimizer_state));
+               run_.tag(run_.trace.tags[parameter(i).value.storage()->tag].component, Category::optimizer_state));
     put(i, name, std::move(tensor));
 }
 
 void Rule::make(std::size_t i, std::size_t name, const Dims& sizes, Dtype dtype, Op op) {
-    const StateScope scope(run_, *parameters_[i]);
+    const StateScope scope(run_, parameter(i));
     put(i, name, run_.empty(sizes, dtype, op));
 }
 
 void Rule::make_like_parameter(std::size_t i, std::size_t name, Dtype dtype, Op op) {
-    const StateScope scope(run_, *parameters_[i]);
-    put(i, name, run_.empty_like(parameters_[i]->value, dtype, op));
+    const StateScope scope(run_, parameter(i));
+    put(i, name, run_.empty_like(parameter(i).value, dtype, op));
 }
 
 void Rule::make_like_parameter(std::size_t i, std::size_t name, Op op) {
-    make_like_parameter(i, name, parameters_[i]->value.dtype(), op);
+    make_like_parameter(i, name, parameter(i).value.dtype(), op);
 }
 
 void Rule::make_factored(std::size_t i, std::size_t row, std::size_t col, Dtype dtype) {
-    const Tensor& p = parameters_[i]->value;
+    const Tensor& p = parameter(i).value;
     if (!is_factored(p)) return make(i, row, p.sizes(), dtype);
     make(i, row, row_of(p.sizes()), dtype);
     make(i, col, col_of(p.sizes()), dtype);
 }
 
 void Rule::share(const Dims& sizes, Dtype dtype) {
-    const StateScope scope(run_, *parameters_.front());
+    const StateScope scope(run_, *parameters().front());
     shared_.push_back(run_.empty(sizes, dtype, Op::to_device));
 }
 
@@ -86,8 +99,8 @@ void Rule::accumulate_apart(bool clones) {
 }
 
 void Rule::take_accumulated() {
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-        if (accumulated_[i].defined()) parameters_[i]->grad = take_accumulated(i);
+    for (std::size_t i = 0; i < count(); ++i)
+        if (accumulated_[i].defined()) parameter(i).grad = take_accumulated(i);
 }
 
 Bytes Rule::state_bytes() const {
@@ -107,7 +120,7 @@ Bytes Rule::gradient_bytes() const {
     const auto add = [&](const Tensor& gradient) {
         if (gradient.defined()) total = checked_add(total, in_blocks(gradient.storage()->bytes));
     };
-    for (const Parameter* parameter : parameters_) add(parameter->grad);
+    for (const Parameter* parameter : parameters()) add(parameter->grad);
     for (const Tensor& gradient : accumulated_) add(gradient);
     return total;
 }

@@ -18,13 +18,22 @@ using shadow::Parameter;
 using shadow::Run;
 using shadow::Tensor;
 
+/// What an optimizer is handed: parameters, in one param_group or more.
+struct Parameters {
+    Parameters(std::vector<Parameter*> one_group) : all(std::move(one_group)), ends{all.size()} {}  // NOLINT: a group
+    explicit Parameters(const std::vector<std::vector<Parameter*>>& groups);
+
+    std::vector<Parameter*> all;
+    std::vector<std::size_t> ends;  // where each group ends in `all`
+};
+
 /// How an optimizer's class plays. Each file beside this one has some; a step reads like the class's own `step`, with
 /// its names declared where Python's live on: from one parameter of the loop to the next.
 ///
 /// State is by parameter, and named by an index that the rule chooses; what is kept counts as optimizer state.
 class Rule {
   public:
-    Rule(Run& run, std::vector<Parameter*> parameters);
+    Rule(Run& run, Parameters parameters);
     virtual ~Rule();
     Rule(const Rule&) = delete;
     Rule& operator=(const Rule&) = delete;
@@ -35,14 +44,19 @@ class Rule {
     /// As if so many steps had passed that nothing new comes any more.
     virtual void settle() {}
 
-    [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
+    [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_.all; }
+    /// A param_group: the parameters from `first` up to `last`.
+    struct Group {
+        std::size_t first, last;
+    };
+    [[nodiscard]] std::vector<Group> groups() const;
     [[nodiscard]] Bytes state_bytes() const;
     /// Of the gradients that exist, those included that wait elsewhere for a step.
     [[nodiscard]] Bytes gradient_bytes() const;
 
   protected:
-    [[nodiscard]] std::size_t count() const noexcept { return parameters_.size(); }
-    [[nodiscard]] Parameter& parameter(std::size_t i) const { return *parameters_[i]; }
+    [[nodiscard]] std::size_t count() const noexcept { return parameters().size(); }
+    [[nodiscard]] Parameter& parameter(std::size_t i) const { return *parameters()[i]; }
     [[nodiscard]] bool has_state(std::size_t i) const { return !state_[i].empty(); }
     [[nodiscard]] Tensor& state(std::size_t i, std::size_t name) { return state_[i][name]; }
     /// state[name] = tensor: what was there dies after it.
@@ -61,9 +75,9 @@ class Rule {
     /// the i-th parameter is there. The engine's own hold on that gradient ends after it.
     template <class Hook>
     void register_hooks(bool sixteen_bit_only, const Hook& hook) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (sixteen_bit_only && parameters_[i]->value.dtype() == Dtype::f32) continue;
-            parameters_[i]->post_accumulate_grad = &hooks_.emplace_back([hook, i] { hook(i); });
+        for (std::size_t i = 0; i < count(); ++i) {
+            if (sixteen_bit_only && parameter(i).value.dtype() == Dtype::f32) continue;
+            parameter(i).post_accumulate_grad = &hooks_.emplace_back([hook, i] { hook(i); });
             run_.accumulates_with_hooks = true;
         }
     }
@@ -81,14 +95,13 @@ class Rule {
     class StateScope;
     void put(std::size_t i, std::size_t name, Tensor tensor);
 
-    std::vector<Parameter*> parameters_;
+    Parameters parameters_;
     std::deque<std::function<void()>> hooks_;
     std::vector<std::vector<Tensor>> state_;
     std::vector<Tensor> shared_;
     std::vector<Tensor> accumulated_;  // param._accum_grad
 };
 
-using Parameters = std::vector<Parameter*>;
 /// One for each kind; a file of this folder each, or a few that are alike.
 [[nodiscard]] std::unique_ptr<Rule> rule_of(const job::AdamW& kind, Run& run, Parameters parameters);
 [[nodiscard]] std::unique_ptr<Rule> rule_of(const job::Sgd& kind, Run& run, Parameters parameters);

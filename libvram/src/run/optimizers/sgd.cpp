@@ -12,8 +12,14 @@ class Sgd final : public Rule {
     Sgd(const job::Sgd& kind, Run& run, Parameters parameters) : Rule(run, std::move(parameters)), kind_(kind) {}
 
     void step() override {
+        for (const Group& group : groups()) multi_tensor(group);
+    }
+
+  private:
+    void multi_tensor(const Group& param_group) {
         std::vector<Tensor> device_grads;  // with weight decay a list of its own
-        for (const std::vector<std::size_t>& group : foreach_groups(parameters())) {
+        for (const std::vector<std::size_t>& group :
+             foreach_groups(parameters(), param_group.first, param_group.last)) {
             std::vector<Tensor> grads;
             for (std::size_t i : group) grads.push_back(parameter(i).grad);
             device_grads = grads;
@@ -25,7 +31,6 @@ class Sgd final : public Rule {
         }
     }
 
-  private:
     enum : std::size_t { momentum_buffer };
     job::Sgd kind_;
 };
@@ -40,8 +45,14 @@ class Adagrad final : public Rule {
     }
 
     void step() override {
+        for (const Group& group : groups()) multi_tensor(group);
+    }
+
+  private:
+    void multi_tensor(const Group& param_group) {
         std::vector<Tensor> device_grads, std, numerator;
-        for (const std::vector<std::size_t>& group : foreach_groups(parameters())) {
+        for (const std::vector<std::size_t>& group :
+             foreach_groups(parameters(), param_group.first, param_group.last)) {
             std::vector<Tensor> grads, sums;
             for (std::size_t i : group) {
                 grads.push_back(parameter(i).grad);
@@ -54,7 +65,6 @@ class Adagrad final : public Rule {
         }
     }
 
-  private:
     enum : std::size_t { sum };
     job::Adagrad kind_;
 };

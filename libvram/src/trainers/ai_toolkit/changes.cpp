@@ -261,19 +261,36 @@ class Changes {
 
     void text_encoder() {
         if (config_.train.cache_text_embeddings || config_.train.unload_text_encoder) return;
+        // The trainer unloads none that trains.
+        const bool trains = config_.train.train_text_encoder;
+        const std::string instead = trains ? "the text encoder not trained; " : "";
+        const std::string untrained = trains ? "captions are learnt by the denoiser alone; " : "";
+        const auto edits = [&](Edit edit) {
+            std::vector<Edit> out;
+            if (trains) out.push_back(set("train.train_text_encoder", "false"));
+            out.push_back(std::move(edit));
+            return out;
+        };
+        if (trains)
+            add({Lever::text_encoder,
+                 "the text encoder not trained",
+                 {set("train.train_text_encoder", "false")},
+                 {},
+                 Price::quality,
+                 "captions are learnt by the denoiser alone"});  // the web interface has no field for it
         add({Lever::text_encoder,
-             "text embeddings cached, the text encoder unloaded",
-             {set("train.cache_text_embeddings", "true")},
+             instead + "text embeddings cached, the text encoder unloaded",
+             edits(set("train.cache_text_embeddings", "true")),
              {},
-             Price::disk,
-             "captions are encoded once; what changes them at random does so no longer",
+             trains ? Price::quality : Price::disk,
+             untrained + "captions are encoded once; what changes them at random does so no longer",
              "Training > Cache Text Embeddings"});
         add({Lever::text_encoder,
-             "the text encoder unloaded, without captions",
-             {set("train.unload_text_encoder", "true")},
+             instead + "the text encoder unloaded, without captions",
+             edits(set("train.unload_text_encoder", "true")),
              {},
              Price::quality,
-             "only the trigger word or an empty prompt is trained with",
+             untrained + "only the trigger word or an empty prompt is trained with",
              "Training > Unload TE"});
     }
 

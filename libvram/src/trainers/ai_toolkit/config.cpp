@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
 #include "vram/io/document.hpp"
 
@@ -193,7 +194,7 @@ void check_preservation(Section& process, const Config& config) {
 void check_text_encoder(Section& process, const Config& config) {
     const Node* train = process.value("train");
     const Node* said = train != nullptr ? train->find("train_text_encoder") : nullptr;
-    if (said == nullptr || !truthy(*said) || !process.reading.modelled) return;
+    if (said == nullptr || !config.train.train_text_encoder || !process.reading.modelled) return;
     const std::string key = process.fields.path("train.train_text_encoder");
     const auto say = [&](Problem problem, const std::string& text) {
         process.reading.complain_at(*said, key, problem, text);
@@ -205,9 +206,31 @@ void check_text_encoder(Section& process, const Config& config) {
         say(Problem::conflict,
             "the trainer refuses train_text_encoder where the text encoder is unloaded, by unload_text_encoder or "
             "cached text embeddings");
-    if (by_class || unloads) return;
-    say(Problem::unsupported,
-        key + " is not modelled: prompts are then encoded with gradients, through adapters in the text encoders");
+    const Architecture* architecture = process.reading.architecture;
+    if (by_class || unloads || architecture == nullptr) return;
+    const std::string title(architecture->title);
+    if (!architecture->unplayed_text_training.empty()) {
+        say(Problem::unsupported,
+            key + " is not modelled for " + title + ": " + std::string(architecture->unplayed_text_training));
+        return;
+    }
+    if (config.train.gradient_checkpointing && !architecture->text_encoders_have_backward) {
+        say(Problem::unsupported,
+            key + " is not modelled for " + title +
+                " under gradient checkpointing: transformers then makes the embeddings of its text encoder ask for "
+                "gradients, so that it has a backward of its own, though nothing of it trains");
+        return;
+    }
+    const auto& taken = architecture->trained_text;
+    const bool any = std::any_of(taken.begin(), taken.end(), [&](const TrainedText& one) {
+        return config.fine_tune ? one.is_tuned : one.is_adapted;
+    });
+    if (any) return;
+    say(Problem::conflict,
+        "the trainer finds nothing of the text encoders of " + title +
+            (config.fine_tune ? " in its keymap" : " that its network takes, CLIPAttention and CLIPMLP") +
+            ": they are in training mode, and nothing of them trains");
+    process.reading.complaints.back().severity = Severity::warning;
 }
 
 void read_process(const Node& node, const std::string& path, Reading& reading, Config& config) {

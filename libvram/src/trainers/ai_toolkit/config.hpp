@@ -51,6 +51,7 @@ struct TrainConfig {
     job::Objective objective;                // but for what datasets say: masks, prior_reg
     std::vector<ValidationItem> validation;
     bool unload_text_encoder = false, cache_text_embeddings = false;
+    bool train_text_encoder = false;
     bool disable_sampling = false, skip_first_sample = false;
     std::string noise_scheduler = "ddpm";
     bool operator==(const TrainConfig&) const = default;
@@ -68,6 +69,7 @@ struct ModelConfig {
     bool layer_offloading = false;                     // whatever the architecture makes of it
     double offloaded = 0, offloaded_text_encoder = 0;  // shares of the layers; 0: no memory manager is attached
     job::NameParts names;                              // of a full fine-tune: only_if_contains, ignore_if_contains
+    bool use_text_encoder_1 = true, use_text_encoder_2 = true;  // whether they train where text encoders do
     std::map<std::string, std::string> options;  // of model_kwargs those that the architecture looks at, as spelled
     bool operator==(const ModelConfig&) const = default;
 };

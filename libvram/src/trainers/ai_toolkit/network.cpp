@@ -88,7 +88,9 @@ std::function<nn::Adaptation(const nn::LayerFacts&)> adapts(const job::Lora& lor
 }
 
 std::function<bool(std::string_view)> trains(const job::NameParts& parts, const ModuleTree& modules) {
-    return [parts, prefix = std::string(modules.tuned_prefix)](std::string_view name) {
+    return [parts, prefix = std::string(modules.tuned_prefix), untuned = modules.untuned](std::string_view name) {
+        if (std::any_of(untuned.begin(), untuned.end(), [&](std::string_view one) { return name.starts_with(one); }))
+            return false;
         const std::string key = prefix + "." + std::string(name);
         const auto in_key = [&](const std::string& word) { return key.find(word) != std::string::npos; };
         if (any_of(parts.ignore, in_key)) return false;

@@ -231,7 +231,11 @@ Part::Part(Run& run, std::string component, nn::Rules rules, const profile::Mode
 
 Tensors Part::forward(const Tensors& args, const models::Request& request) {
     const shadow::ComponentScope scope(weights.run(), component_);
-    return model->forward(args, request);
+    if (!request.use_cache || !weights.training() || !model->gradient_checkpointing)
+        return model->forward(args, request);
+    models::Request without_cache = request;  // GradientCheckpointingLayer of transformers leaves no cache
+    without_cache.use_cache = false;
+    return model->forward(args, without_cache);
 }
 
 bool Part::takes(std::string_view argument, const models::Request& request) const {
@@ -316,11 +320,8 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
         vae = std::make_unique<Part>(run, "vae", plain_rules(parts.vae_dtype),
                                      built_by(catalogue.model_of(parts.vae), architecture.own_vae));
     for (std::size_t i = 0; i < parts.text_encoders.size(); ++i) {
-        const auto behind = static_cast<std::int64_t>(parts.text_encoders.size() - i);
-        const bool quantized = behind <= architecture.quantized_text_encoders;
         std::string component = "text_encoder" + (i == 0 ? std::string() : "_" + std::to_string(i + 1));
-        nn::Rules rules = plain_rules(parts.text_encoder_dtype,
-                                      quantized ? parts.text_encoder_quantization : job::Quantization::none);
+        nn::Rules rules = text_encoder_rules(architecture, i);
         rules.manager = managing(parts.offloaded_text_encoder);
         if (rules.manager != nullptr) rules.manager->before_quantize = architecture.offloading.text_encoder_first;
         text_encoders.push_back(
@@ -413,6 +414,52 @@ nn::MemoryManager* Pipeline::managing(double share, std::span<const std::string_
     return &memory_managers.emplace_back(device_state, takes);
 }
 
+nn::Rules Pipeline::text_encoder_rules(const Architecture& architecture, std::size_t place) {
+    const job::Pipeline& parts = job.pipeline;
+    const auto behind = static_cast<std::int64_t>(parts.text_encoders.size() - place);
+    const bool quantized = behind <= architecture.quantized_text_encoders;
+    nn::Rules rules =
+        plain_rules(parts.text_encoder_dtype, quantized ? parts.text_encoder_quantization : job::Quantization::none);
+    const auto& training = std::get<job::Training>(job.work);
+    const job::TextEncoderTraining& text = training.text_encoders;
+    if (!text.trains || place >= architecture.trained_text.size()) return rules;
+    const TrainedText& trained = architecture.trained_text[place];
+    const bool taken = place >= text.takes.size() || text.takes[place];
+    if (const auto* denoisers = std::get_if<job::Lora>(&training.method)) {
+        if (!trained.is_adapted || !taken) return rules;
+        job::Lora lora = *denoisers;  // of its own are the classes alone: transformer_only is the denoiser's
+        lora.targets = {"all"};
+        lora.layers.classes.assign(std::begin(clip_classes), std::end(clip_classes));
+        rules.adapts = adapts(lora, trained.modules);
+        rules.adapter_dtype = lora.dtype;
+    } else if (trained.is_tuned && (taken || parts.text_encoders.size() == 1)) {  // one alone is not asked about
+        rules.train_base = true;
+        rules.trains = [untuned = trained.untuned](std::string_view name) {
+            return std::none_of(untuned.begin(), untuned.end(),
+                                [name](std::string_view part) { return name.find(part) != std::string_view::npos; });
+        };
+    }
+    return rules;
+}
+
+std::vector<Part*> Pipeline::trained_text_encoders() {
+    std::vector<Part*> out;
+    for (const std::unique_ptr<Part>& text_encoder : text_encoders)
+        if (!text_encoder->weights.trainable().empty()) out.push_back(text_encoder.get());
+    return out;
+}
+
+std::vector<Part*> Pipeline::trained() {
+    std::vector<Part*> out = denoisers();
+    const std::vector<Part*> text = trained_text_encoders();
+    out.insert(out.end(), text.begin(), text.end());
+    return out;
+}
+
+void Pipeline::train_text_encoders(bool mode) {
+    for (const std::unique_ptr<Part>& text_encoder : text_encoders) text_encoder->weights.train(mode);
+}
+
 nn::Rules Pipeline::transformer_rules(const Architecture& architecture) {
     nn::Rules rules;
     rules.manager = managing(job.pipeline.offloaded, architecture.offloading.moved);
@@ -431,7 +478,8 @@ nn::Rules Pipeline::transformer_rules(const Architecture& architecture) {
     } else {
         rules.train_base = true;
         const job::NameParts& names = std::get<job::FullFinetune>(training.method).names;
-        if (names != job::NameParts{}) rules.trains = trains(names, architecture.modules);
+        if (names != job::NameParts{} || !architecture.modules.untuned.empty())
+            rules.trains = trains(names, architecture.modules);
     }
     return rules;
 }

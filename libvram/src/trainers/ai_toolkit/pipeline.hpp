@@ -152,8 +152,14 @@ class Pipeline {
     [[nodiscard]] Placement placement() const;
     /// set_device_state, in its order: the VAE, the transformer, the text encoders; then flush.
     void place(const Placement& where);
-    /// The models that the network wraps, or that are trained in full.
-    [[nodiscard]] virtual std::vector<Part*> trained() { return {&transformer}; }
+    /// The denoisers that the network wraps, or that are trained in full: get_model_to_train.
+    [[nodiscard]] virtual std::vector<Part*> denoisers() { return {&transformer}; }
+    /// The text encoders of which something trains.
+    [[nodiscard]] std::vector<Part*> trained_text_encoders();
+    /// All of both.
+    [[nodiscard]] std::vector<Part*> trained();
+    /// text_encoder.train() or .eval(), of all of them.
+    void train_text_encoders(bool mode);
     /// Of the denoisers the one that trains now.
     [[nodiscard]] virtual Part& active() { return transformer; }
     /// Where the models' presets put them (set_device_state_preset); training's own preset is set as it is.
@@ -248,6 +254,8 @@ class Pipeline {
     /// Of the denoiser's accuracy recovery adapter. `prefix`: of every name.
     [[nodiscard]] static std::optional<nn::Rules> recovery_rules(const Architecture& architecture, const job::Job& job,
                                                                  std::string_view prefix);
+    /// What the network and the quantiser do to the text encoder at this place.
+    [[nodiscard]] nn::Rules text_encoder_rules(const Architecture& architecture, std::size_t place);
     /// What the network and the quantiser do to a denoiser.
     [[nodiscard]] nn::Rules transformer_rules(const Architecture& architecture);
     /// Of a batch of this size, in the model's dtype.

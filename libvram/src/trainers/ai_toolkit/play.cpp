@@ -32,7 +32,12 @@ class Process {
           pipeline_(*made_),
           made_loop_(make_training(pipeline_, resident_, facts)),
           loop_(*made_loop_) {
-        for (Part* part : pipeline_.trained()) part->model->gradient_checkpointing = training_.gradient_checkpointing;
+        const bool checkpoints = training_.gradient_checkpointing;
+        for (Part* part : pipeline_.denoisers()) part->model->gradient_checkpointing = checkpoints;
+        for (const std::unique_ptr<Part>& part : pipeline_.text_encoders)
+            part->model->gradient_checkpointing = checkpoints;
+        // Until the loop the network is not active, which prompts alone are encoded without.
+        for (Part* part : pipeline_.trained_text_encoders()) part->weights.set_adapters(false, true);
     }
 
     void play() {
@@ -48,12 +53,15 @@ class Process {
             tell("save", "save");
             save(pipeline_, resident_, loop_.optimizer);
         }
-        for (const Part* part : pipeline_.trained()) {
+        for (const Part* part : pipeline_.denoisers()) {
             const nn::Weights& weights = part->weights;
             facts_.weights += weights.base_bytes();
             if (part->recovery != nullptr) facts_.weights += part->recovery->adapter_bytes();
-            facts_.adapter += weights.adapter_bytes();
             facts_.counts.parameters += weights.base_parameters();
+        }
+        for (const Part* part : pipeline_.trained()) {
+            const nn::Weights& weights = part->weights;
+            facts_.adapter += weights.adapter_bytes();
             facts_.counts.adapted_modules += weights.adapted_modules;
             facts_.counts.adapter_parameters += weights.adapter_parameters();
         }
@@ -222,6 +230,7 @@ class Process {
     void steps() {
         const std::vector<job::Batch>& batches = training_.batches;
         const std::vector<std::int64_t> numbers = pipeline_.steps();
+        for (Part* part : pipeline_.trained_text_encoders()) part->weights.set_adapters(true, true);
         for (const std::int64_t number : numbers) {
             loop_.step("step " + std::to_string(number), number, batches.front());
             if (number != 1) continue;

@@ -308,6 +308,8 @@ void read_model(Section& process, Config& config) {
     read_quantize(model, model.reading.architecture, out);
     out.low_vram = model.flag("low_vram", false);
     check_offloading(model, model.reading.architecture, out);
+    out.use_text_encoder_1 = model.flag("use_text_encoder_1", true);
+    out.use_text_encoder_2 = model.flag("use_text_encoder_2", true);
     out.names = {model.parts("only_if_contains"), model.parts("ignore_if_contains")};
     const Architecture* architecture = model.reading.architecture;
     const bool quantizes = architecture == nullptr || architecture->quantizes;

@@ -128,7 +128,7 @@ void read_train(Section& process, Config& config) {
     out.ema = ema.flag("use_ema", false);
     ema.finish();
     if (!train.flag("train_unet", true)) train.refuse("train_unet", "without it only text encoders train");
-    static_cast<void>(train.flag("train_text_encoder", false));  // check_text_encoder: with what datasets say of it
+    out.train_text_encoder = train.flag("train_text_encoder", false);
     out.unload_text_encoder = train.flag("unload_text_encoder", false);
     out.cache_text_embeddings = train.flag("cache_text_embeddings", false);
     read_objective(train, out);

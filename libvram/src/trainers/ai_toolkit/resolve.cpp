@@ -149,6 +149,7 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     keys["datasets.cache_latents"] = text(job.pipeline.cache_latents);
     keys["train.cache_text_embeddings"] = text(job.pipeline.cache_text);
     keys["train.unload_text_encoder"] = text(job.pipeline.unload_text);
+    if (training.text_encoders.trains) keys["train.train_text_encoder"] = text(true);
     if (const job::Recovery& recovery = job.pipeline.recovery; !recovery.file.empty())
         keys["model.accuracy_recovery_adapter"] = recovery.file + ", rank " + text(recovery.rank);
     keys["model.low_vram"] = text(job.pipeline.low_vram);
@@ -197,6 +198,8 @@ job::Training training_of(const Config& config) {
     out.switch_boundary_every = config.train.switch_boundary_every;
     out.noise_scheduler = config.train.noise_scheduler;
     out.objective = config.train.objective;
+    out.text_encoders = {config.train.train_text_encoder,
+                         {config.model.use_text_encoder_1, config.model.use_text_encoder_2}};
     for (const DatasetConfig& dataset : config.datasets) {
         out.objective.masks = out.objective.masks || dataset.masks;
         out.objective.prior_target = out.objective.prior_target || dataset.prior_reg;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -43,15 +44,43 @@ void checkpoint(Pipeline& pipeline, bool on) {
     for (Part* part : pipeline.trained()) part->model->gradient_checkpointing = on;
 }
 
-/// Of all models that train, in their order.
-std::vector<shadow::Parameter*> trainable(Pipeline& pipeline) {
+std::vector<shadow::Parameter*> trainable(const std::vector<Part*>& parts) {
     std::vector<shadow::Parameter*> all;
-    for (Part* part : pipeline.trained()) {
+    for (Part* part : parts) {
         const std::vector<shadow::Parameter*> own = part->weights.trainable();
         all.insert(all.end(), own.begin(), own.end());
     }
     return all;
 }
+
+/// prepare_optimizer_params: a network's group of the text encoders comes first, and where it has modules there;
+/// without a network theirs is the second.
+run::Parameters trainable(Pipeline& pipeline) {
+    const auto& training = std::get<job::Training>(pipeline.job.work);
+    std::vector<std::vector<shadow::Parameter*>> groups{trainable(pipeline.denoisers())};
+    const std::vector<shadow::Parameter*> text = trainable(pipeline.trained_text_encoders());
+    if (!text.empty())
+        groups.insert(std::holds_alternative<job::Lora>(training.method) ? groups.begin() : groups.end(), text);
+    return run::Parameters(groups);
+}
+
+/// train_device_state_preset, as long as a step lasts: text encoders that train are in training mode.
+class TrainingMode {
+  public:
+    TrainingMode(Pipeline& pipeline, const job::Training& training)
+        : pipeline_(pipeline), trains_(training.text_encoders.trains) {
+        if (trains_) pipeline_.train_text_encoders(true);
+    }
+    ~TrainingMode() {
+        if (trains_) pipeline_.train_text_encoders(false);
+    }
+    TrainingMode(const TrainingMode&) = delete;
+    TrainingMode& operator=(const TrainingMode&) = delete;
+
+  private:
+    Pipeline& pipeline_;
+    const bool trains_;
+};
 
 /// A name that gets its value back.
 template <class T>
@@ -110,6 +139,7 @@ Training::Training(Pipeline& pipeline, Resident& resident, run::Facts& facts)
 void Training::step(const std::string& name, std::int64_t number, const job::Batch& batch) {
     const shadow::PhaseScope phase(run_, name);
     const ComponentScope scope(run_, pipeline_.transformer.component());
+    const TrainingMode mode(pipeline_, training_);
     cleanup();
 
     // hook_train_loop
@@ -160,13 +190,14 @@ Bytes Training::kept_without_checkpointing(const job::Batch& batch) {
     std::deque<GivenBack<Tensor>> left;
     for (Tensor* one : pipeline_.left_by_steps()) left.emplace_back(*one);
     const bool before = pipeline_.active().model->gradient_checkpointing;
+    const TrainingMode mode(pipeline_, training_);
     checkpoint(pipeline_, false);
     const ComponentScope scope(run_, pipeline_.active().component());
     Frame frame;
     Tensor batch_latents;
     prepare(batch, batch_latents, frame);
     const Tensor latents = condition(batch, frame);
-    const Bytes kept = kept_by_prediction(batch, frame, latents);
+    const Bytes kept = kept_by_prediction(batch, frame, latents) + frame.kept_by_text;
     checkpoint(pipeline_, before);
     run_.drop_recordings();
     return kept;
@@ -192,10 +223,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
     const job::Objective& objective = training_.objective;
     Frame frame;
     const Bytes start = live();
-    {
-        const StageScope stage(run_, "prepare");
-        prepare(batch, batch_latents, frame);
-    }
+    prepare(batch, batch_latents, frame);
     const shadow::AttentionCalls calls = run_.attention_calls;
     Bytes before = 0;  // the first prediction
     if (predicts_prior(objective)) {
@@ -208,7 +236,7 @@ Tensor Training::train_single_accumulation(const job::Batch& batch, Tensor& batc
         if (before == 0) before = live();
         loss = predict_and_compare(batch, batch_latents, frame, std::move(latents), before);
     }
-    if (first_) facts_.inputs = before - start + resident_.bytes();
+    if (first_) facts_.inputs = before - start - frame.kept_by_text + resident_.bytes();
     first_ = false;
     Tensor divided;  // Accelerator.backward: loss / gradient_accumulation_steps, which is 1
     {
@@ -233,7 +261,7 @@ Tensor Training::predict_and_compare(const job::Batch& batch, const Tensor& batc
         const StageScope stage(run_, "forward");
         frame.noise_pred = predict_noise(latents, frame.prepared.timesteps, frame.conditional_embeds,
                                          frame.unconditional_embeds, batch);
-        kept_since(before);
+        kept_since(before - frame.kept_by_text);
     }
     latents = Tensor();
     Tensor loss;
@@ -251,7 +279,7 @@ Tensor Training::predict_and_compare(const job::Batch& batch, const Tensor& batc
         const StageScope stage(run_, "forward");
         frame.preservation_pred = predict_noise(latents, frame.prepared.timesteps, frame.preservation_embeds,
                                                 frame.unconditional_embeds, batch);
-        kept_since(before);
+        kept_since(before - frame.kept_by_text);
     }
     latents = Tensor();
     const StageScope stage(run_, "preservation_loss");
@@ -267,6 +295,7 @@ void Training::prepare(const job::Batch& batch, Tensor& batch_latents, Frame& fr
     const job::Objective& objective = training_.objective;
     const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
     const NoGrad no_grad(run_);
+    std::optional<StageScope> stage(std::in_place, run_, "prepare");
     frame.prepared = process_general_training_batch(batch, batch_latents);
     frame.noisy_latents = frame.prepared.noisy_latents;
     frame.loss_multiplier = run_.empty({batch.count, 1, 1, 1}, dtype, Op::ones);
@@ -274,6 +303,11 @@ void Training::prepare(const job::Batch& batch, Tensor& batch_latents, Frame& fr
     if (objective.masks) frame.mask_multiplier = get_mask_multiplier(batch, frame.noisy_latents);
     set_multiplier({1, batch.count});  // network_weight_list
     frame.control_images = pipeline_.control_tensor(batch);
+    if (training_.text_encoders.trains) {
+        stage.reset();
+        encode_in_training(batch, frame);
+        return;
+    }
     frame.conditional_embeds = conditional_embeds(batch, frame);
     if (objective.classifier_free_guidance) frame.unconditional_embeds = unconditional_embeds(batch, frame);
     if (objective.preservation == job::Objective::Preservation::class_prompt) encode_preservation(batch, frame);
@@ -361,6 +395,17 @@ PromptEmbeds Training::conditional_embeds(const job::Batch& batch, Frame& frame)
     return clone(embeds);  // .detach()
 }
 
+// The branch of grad_on_text_encoder. Diff output preservation is refused beside it.
+void Training::encode_in_training(const job::Batch& batch, Frame& frame) {
+    const StageScope stage(run_, "text");
+    const shadow::EnableGrad grad(run_);
+    const Bytes before = live();
+    frame.conditional_embeds = encoded(batch, false, frame);
+    frame.kept_by_text = live() - before - frame.conditional_embeds.bytes();
+    // Detached before the prediction: what its encoding kept goes then.
+    if (training_.objective.classifier_free_guidance) frame.unconditional_embeds = encoded(batch, true, frame);
+}
+
 PromptEmbeds Training::unconditional_embeds(const job::Batch& batch, const Frame& frame) {
     const job::Pipeline& pipeline = pipeline_.job.pipeline;
     if (pipeline.cache_text || pipeline.unload_text) {
@@ -441,9 +486,9 @@ Tensor Training::predict_noise(const Tensor& latents, Tensor timestep, PromptEmb
     Tensor latent_model_input = latents;
     {
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
+        if (guides) both = concat_prompt_embeds(std::array{unconditional_embeds, conditional_embeds});
         const NoGrad no_grad(run_);
         if (guides) {
-            both = concat_prompt_embeds(std::array{unconditional_embeds, conditional_embeds});
             latent_model_input = shadow::cat({latents, latents}, 0);
             timestep = shadow::cat({timestep, timestep}, 0);
             batch.count *= 2;

@@ -53,7 +53,7 @@ class Training {
     virtual void encode_static_prompts() {}
 
     /// Pass `number`, from 1, of the loop in BaseSDTrainProcess.run, as a phase of this name, with stages prepare,
-    /// forward, loss, backward, clip, optimizer and ema.
+    /// text (where text encoders train), forward, loss, backward, clip, optimizer and ema.
     void step(const std::string& name, std::int64_t number, const job::Batch& batch);
 
     /// batch.cleanup(), and the next step's batch_list = []. A step begins with it; call it before anything else is
@@ -81,6 +81,7 @@ class Training {
         PromptEmbeds embeds_to_use, conditional_embeds, unconditional_embeds, prior_embeds_to_use, preservation_embeds;
         Tensor prior_pred;
         Tensor noise_pred, preservation_pred, preservation_loss;
+        Bytes kept_by_text = 0;  // for the backward through text encoders, without the embeds
     };
     /// From the first prediction with gradients to the loss that train_single_accumulation multiplies and goes back
     /// from. `latents`: in the model's dtype; `before`: what lived as the step's first prediction began.
@@ -96,6 +97,7 @@ class Training {
     [[nodiscard]] Tensor get_mask_multiplier(const job::Batch& batch, const Tensor& noisy_latents);
     [[nodiscard]] PromptEmbeds conditional_embeds(const job::Batch& batch, Frame& frame);
     [[nodiscard]] PromptEmbeds unconditional_embeds(const job::Batch& batch, const Frame& frame);
+    void encode_in_training(const job::Batch& batch, Frame& frame);
     void encode_preservation(const job::Batch& batch, const Frame& frame);
     /// encode_prompt(…).to(dtype), with the step's control images.
     [[nodiscard]] PromptEmbeds encoded(const job::Batch& batch, bool blank, const Frame& frame);

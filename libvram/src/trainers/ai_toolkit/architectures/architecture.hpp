@@ -34,7 +34,26 @@ struct ModuleTree {
     };
     std::span<const Root> roots{};
     std::string_view tuned_prefix = "transformer";  // of parameters' names in a full fine-tune
+    std::span<const std::string_view> untuned{};    // with which names begin that it leaves: DO_NOT_TRAIN_WEIGHTS
 };
+
+/// What `train_text_encoder` takes of a text encoder.
+struct TrainedText {
+    /// LoRASpecialNetwork looks into its modules of some class; false: of those it has none.
+    bool is_adapted = false;
+    ModuleTree modules{};
+    /// Without a network: whether the keymap that prepare_optimizer_params asks has its parameters (toolkit/keymaps),
+    /// but for those whose names hold one of `untuned`.
+    bool is_tuned = false;
+    std::span<const std::string_view> untuned{};
+};
+/// TEXT_ENCODER_TARGET_REPLACE_MODULE (toolkit/lora_special.py), and where a CLIPTextModel has them.
+inline constexpr std::string_view clip_classes[] = {"CLIPAttention", "CLIPMLP"};
+inline constexpr ModuleTree::Root clip_roots[] = {{clip_classes[0], ".self_attn."}, {clip_classes[1], ".mlp."}};
+/// Of a CLIPTextModel; `prefix` with the module text_model in it, which our names lack.
+constexpr TrainedText trained_clip(std::string_view prefix, char dot) {
+    return {.is_adapted = true, .modules = {.prefix = prefix, .dot = dot, .roots = clip_roots}};
+}
 
 /// Which models load_model gives a memory manager (toolkit/memory_management/manager.py, MemoryManager.attach).
 struct Offloading {
@@ -80,6 +99,7 @@ struct Architecture {
     /// Its forward wants what condition_noisy_latents adds, which a prediction without the adapter comes before.
     bool wants_conditioned_latents = false;
     std::string_view unplayed_guidance{};       // why do_cfg is not played; empty: it is
+    std::string_view unplayed_text_training{};  // why train_text_encoder is not
     std::string_view denoiser = "transformer";  // in reports
     /// Families of the denoiser and the VAE where the trainer brings classes of its own; they read the profiles'
     /// configs.
@@ -106,6 +126,11 @@ struct Architecture {
     std::string_view fails_with{};  // why the trainer itself cannot run it, and the way out; empty: it can
 
     ModuleTree modules{};
+    std::span<const TrainedText> trained_text{};  // of the first text encoders; nothing of further ones trains
+    /// Whether its text encoders are played with a backward of their own. Under gradient checkpointing they have one
+    /// wherever train_text_encoder is said, even where nothing of them trains: transformers makes the embeddings ask
+    /// for gradients.
+    bool text_encoders_have_backward = false;
     Offloading offloading{};
 
     /// The frames that a sample of so many is of; null: floored to n · frame_step + 1.

@@ -117,6 +117,7 @@ const Architecture architecture{
     .text_tokens = 256,
     .bucket_step = 16,
     .divisible_by = 16,
+    .unplayed_text_training = "whether its text encoder drops anything out in training mode is not known",
     .quantizes = false,
     .any_scheduler = true,
     .most_items = 1,

@@ -147,6 +147,7 @@ class Flex2 final : public FluxPipeline {
 constexpr std::string_view names[] = {"flex2"};
 constexpr std::string_view block_names[] = {"transformer_blocks"};
 constexpr std::string_view text_encoders[] = {"clip_l", "t5_xxl"};
+constexpr TrainedText trained_text[] = {trained_clip("lora_te1.text_model", '$')};
 constexpr std::string_view options[] = {"invert_inpaint_mask_chance", "inpaint_dropout",  "control_dropout",
                                         "inpaint_random_chance",      "random_blur_mask", "random_dialate_mask",
                                         "do_random_inpainting"};
@@ -180,6 +181,8 @@ const Architecture architecture{
     .text_encoder_by_qtype = true,
     .options = options,
     .modules = {.block_names = block_names},
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

@@ -77,6 +77,7 @@ class Flux final : public FluxPipeline {
 constexpr std::string_view names[] = {"flux", "flex1"};
 constexpr std::string_view block_names[] = {"transformer_blocks"};  // "single_" is in front of it, too
 constexpr std::string_view text_encoders[] = {"clip_l", "t5_xxl"};
+constexpr TrainedText trained_text[] = {trained_clip("lora_te1.text_model", '$')};
 
 // Text to image alone: no pictures behind the noisy tokens, none beside the noisy channels.
 bool plays(const profile::ModelProfile& profile) {
@@ -110,6 +111,8 @@ const Architecture architecture{
     .takes_quantize_kwargs = true,
     .text_encoder_by_qtype = true,
     .modules = {.block_names = block_names},
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

@@ -124,6 +124,7 @@ class FluxKontext final : public FluxPipeline {
 constexpr std::string_view names[] = {"flux_kontext"};
 constexpr std::string_view block_names[] = {"transformer_blocks"};
 constexpr std::string_view text_encoders[] = {"clip_l", "t5_xxl"};
+constexpr TrainedText trained_text[] = {trained_clip("lora_te1.text_model", '$')};
 
 bool plays(const profile::ModelProfile& profile) {
     return profile.family == "flux" && profile.reference_images && profile.config.integer("in_channels") == 64;
@@ -152,6 +153,8 @@ const Architecture architecture{
     .takes_quantize_kwargs = true,
     .text_encoder_by_qtype = true,
     .modules = {.block_names = block_names},
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

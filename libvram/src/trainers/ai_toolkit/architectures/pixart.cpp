@@ -128,6 +128,8 @@ class PixArt final : public StableDiffusion {
 
 constexpr std::string_view names[] = {"pixart"};
 constexpr std::string_view text_encoders[] = {"t5_xxl"};
+/// Of this class alone the network looks into a T5EncoderModel, which is the root: every linear.
+constexpr TrainedText trained_text[] = {{.is_adapted = true, .modules = {.prefix = "lora_te", .dot = '_'}}};
 constexpr std::string_view block_names[] = {"transformer_blocks"};
 
 bool plays(const profile::ModelProfile& profile) { return profile.family == "pixart"; }
@@ -155,6 +157,8 @@ const Architecture architecture{
     .quantizes = false,
     .any_scheduler = true,
     .modules = {.prefix = "lora_transformer", .dot = '_', .block_names = block_names},
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
@@ -187,6 +191,8 @@ const Architecture architecture{
     .quantizes = false,
     .any_scheduler = true,
     .modules = {.prefix = "lora_transformer", .dot = '_', .block_names = pixart::block_names},
+    .trained_text = pixart::trained_text,
+    .text_encoders_have_backward = true,
     .plays = pixart::plays,
     .taken_for = pixart::taken_for,
     .make = make,

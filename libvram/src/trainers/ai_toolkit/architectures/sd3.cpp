@@ -96,6 +96,8 @@ class StableDiffusion3 final : public StableDiffusion {
 
 constexpr std::string_view names[] = {"sd3"};
 constexpr std::string_view text_encoders[] = {"clip_l_projection", "openclip_bigg", "t5_xxl"};
+constexpr TrainedText trained_text[] = {trained_clip("lora_te1.text_model", '$'),
+                                        trained_clip("lora_te2.text_model", '$')};
 constexpr std::string_view block_names[] = {"transformer_blocks"};
 
 bool plays(const profile::ModelProfile& profile) { return profile.family == "sd3"; }
@@ -128,6 +130,8 @@ const Architecture architecture{
     .text_encoder_by_quantize = true,
     .any_scheduler = true,
     .modules = {.block_names = block_names},
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

@@ -176,7 +176,19 @@ constexpr ModuleTree::Root unet_roots[] = {{"Transformer2DModel", ".attentions."
                                            {"ResnetBlock2D", ".resnets."},
                                            {"Downsample2D", ".downsamplers."},
                                            {"Upsample2D", ".upsamplers."}};
-constexpr ModuleTree unet_modules{.prefix = "lora_unet", .dot = '_', .roots = unet_roots};
+constexpr std::string_view unet_untuned[] = {"time_embedding."};
+constexpr ModuleTree unet_modules{
+    .prefix = "lora_unet", .dot = '_', .roots = unet_roots, .tuned_prefix = "unet", .untuned = unet_untuned};
+
+/// A CLIPTextModel whose parameters the keymap has, but for these.
+constexpr TrainedText tuned_clip(std::string_view prefix, std::span<const std::string_view> untuned = {}) {
+    TrainedText out = trained_clip(prefix, '_');
+    out.is_tuned = true;
+    out.untuned = untuned;
+    return out;
+}
+/// OpenCLIP's own checkpoints have one matrix for the three, which no parameter of CLIPTextModel is mapped to.
+constexpr std::string_view openclip_untuned[] = {"q_proj", "k_proj", "v_proj", "text_projection"};
 
 }  // namespace
 
@@ -241,6 +253,7 @@ class UNet final : public StableDiffusion {
 
 constexpr std::string_view names[] = {"sd1", "sd15"};
 constexpr std::string_view text_encoders[] = {"clip_l"};
+constexpr TrainedText trained_text[] = {tuned_clip("lora_te.text_model")};
 
 bool plays(const profile::ModelProfile& profile) {
     return profile.family == "unet" && profile.config.integer("cross_attention_dim") == 768;
@@ -269,6 +282,8 @@ const Architecture architecture{
     .quantizes = false,
     .any_scheduler = true,
     .modules = unet_modules,
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
@@ -281,6 +296,7 @@ namespace {
 
 constexpr std::string_view names[] = {"sd2"};
 constexpr std::string_view text_encoders[] = {"openclip_h"};
+constexpr TrainedText trained_text[] = {tuned_clip("lora_te.text_model", openclip_untuned)};
 
 bool plays(const profile::ModelProfile& profile) {
     return profile.family == "unet" && profile.config.integer("cross_attention_dim") == 1024;
@@ -307,6 +323,8 @@ const Architecture architecture{
     .quantizes = false,
     .any_scheduler = true,
     .modules = unet_modules,
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,
@@ -330,10 +348,12 @@ class StableDiffusionXL final : public StableDiffusion {
 
     /// train_tools.py, encode_prompts_xl: both encoders, whatever use_text_encoder_1 and _2 say.
     [[nodiscard]] PromptEmbeds get_prompt_embeds(const Prompts& prompts) override {
-        const Clip first = encode_clip(*text_encoders[0], prompts.count, false);
-        const Clip second = encode_clip(*text_encoders[1], prompts.count, true);
+        Clip first = encode_clip(*text_encoders[0], prompts.count, false);
+        Clip second = encode_clip(*text_encoders[1], prompts.count, true);
+        first.pooled = Tensor();  // the second's has its name now
         PromptEmbeds out;
-        out.pooled_embeds = shadow::repeat(second.pooled, {1, 1});
+        second.pooled = shadow::repeat(second.pooled, {1, 1});
+        out.pooled_embeds = second.pooled;
         out.text_embeds = {shadow::cat({first.prompt_embeds, second.prompt_embeds}, 2)};
         return out;
     }
@@ -395,6 +415,8 @@ constexpr std::string_view cached_samples_fail =
     "the pipeline asks the freed text encoder for its projection_dim; set disable_sampling: true";
 constexpr std::string_view names[] = {"sdxl"};
 constexpr std::string_view text_encoders[] = {"clip_l", "openclip_bigg"};
+constexpr TrainedText trained_text[] = {tuned_clip("lora_te1.text_model"),
+                                        tuned_clip("lora_te2.text_model", openclip_untuned)};
 
 // With the pooled text and the sizes in its timestep; Kolors is told its text by another encoder.
 bool plays(const profile::ModelProfile& profile) {
@@ -429,6 +451,8 @@ const Architecture architecture{
     .any_scheduler = true,
     .cached_samples_fail = cached_samples_fail,
     .modules = unet_modules,
+    .trained_text = trained_text,
+    .text_encoders_have_backward = true,
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

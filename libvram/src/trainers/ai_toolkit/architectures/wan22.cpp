@@ -136,7 +136,7 @@ class Wan2214b : public Wan22 {
     }
 
     /// get_model_to_train
-    [[nodiscard]] std::vector<Part*> trained() override {
+    [[nodiscard]] std::vector<Part*> denoisers() override {
         std::vector<Part*> out;
         if (trains_high_) out.push_back(&transformer);
         if (trains_low_) out.push_back(&transformer_2_);
