@@ -147,8 +147,10 @@ def _load(sd, case: dict, dtype) -> None:
     sd.text_encoder = made if len(made) > 1 else made[0]
     sd.tokenizer = [Tokenizer() for _ in made] if len(made) > 1 else Tokenizer()
     sd.unet = _made(denoiser, dtype)
-    sd.vae = types.SimpleNamespace(dtype=dtype, train=lambda: None, eval=lambda: None, to=lambda *_: None,
-                                   config={"block_out_channels": [0] * 4})
+    from diffusers.configuration_utils import FrozenDict
+
+    config = FrozenDict(block_out_channels=[0] * 4, latent_channels=CHANNELS.get(case["arch"], 4))
+    sd.vae = types.SimpleNamespace(dtype=dtype, train=lambda: None, eval=lambda: None, to=lambda *_: None, config=config)
     if case["arch"] == "pixart":
         from diffusers.image_processor import PixArtImageProcessor
 
@@ -259,7 +261,8 @@ def _marked(process, recorder):
             begin(before)
             out = plain(*args, **kwargs)
             if before == "text":
-                embeds.append(recorder.bytes_of([out.text_embeds, out.pooled_embeds]))
+                out = out.to("cuda:0", dtype=process.sd.torch_dtype)  # what the process does with them at once
+                embeds.append(recorder.bytes_of([out.text_embeds, out.pooled_embeds, out.attention_mask]))
             if after is not None:
                 begin(after)
             return out

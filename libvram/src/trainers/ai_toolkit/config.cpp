@@ -225,6 +225,15 @@ void check_text_encoder(Section& process, const Config& config) {
     const bool any = std::any_of(taken.begin(), taken.end(), [&](const TrainedText& one) {
         return config.fine_tune ? one.is_tuned : one.is_adapted;
     });
+    const bool leaves = std::any_of(taken.begin(), taken.end(), [](const TrainedText& one) {
+        return one.is_tuned && !one.untuned.empty();
+    });
+    if (config.fine_tune && leaves && !config.train.disable_sampling) {
+        say(Problem::unsupported,
+            "after a sample the trainer lets all of the text encoders ask for gradients: those of " + title +
+                " that it does not train keep theirs for good, as many bytes as their weights, which is not played");
+        process.reading.complaints.back().severity = Severity::warning;
+    }
     if (any) return;
     say(Problem::conflict,
         "the trainer finds nothing of the text encoders of " + title +
