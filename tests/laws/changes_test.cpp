@@ -46,8 +46,7 @@ std::string config_of(const Architecture& architecture, const profile::ModelProf
            "      network: {type: lora, linear: 16, linear_alpha: 16}\n"
            "      datasets:\n        - {folder_path: nowhere, resolution: [256, 512], num_frames: " +
            frames + controls + "}\n      train: {batch_size: " + batch + ", dtype: bf16, optimizer: adamw" + train +
-           "}\n" +
-           "      model: {name_or_path: " + model.id + ", arch: " + std::string(architecture.names.front()) +
+           "}\n" + "      model: {name_or_path: " + model.id + ", arch: " + std::string(architecture.names.front()) +
            "}\n      sample: {width: 512, height: 512, num_frames: " + frames + ", samples: [{prompt: x" + control +
            "}]}\n";
 }

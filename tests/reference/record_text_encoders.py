@@ -57,10 +57,8 @@ def cases() -> list:
     add("sd1-lora-b3-cfg", "sd1", batch_size=3, do_cfg=True)
     add("sd1-lora-ema", "sd1", ema_config={"use_ema": True, "ema_decay": 0.99})
     add("sd1-full", "sd1", network=False)
-    add("sd2-lora-nogc", "sd2", gradient_checkpointing=False)
     add("sd2-full", "sd2", network=False, optimizer="adamw8bit")
     add("sdxl-lora", "sdxl")
-    add("sdxl-lora-b2", "sdxl", batch_size=2, width=768)
     add("sdxl-full", "sdxl", network=False, optimizer="adamw8bit")
     flow = {"noise_scheduler": "flowmatch"}
     add("flux-lora", "flux", **flow)

@@ -225,9 +225,8 @@ void check_text_encoder(Section& process, const Config& config) {
     const bool any = std::any_of(taken.begin(), taken.end(), [&](const TrainedText& one) {
         return config.fine_tune ? one.is_tuned : one.is_adapted;
     });
-    const bool leaves = std::any_of(taken.begin(), taken.end(), [](const TrainedText& one) {
-        return one.is_tuned && !one.untuned.empty();
-    });
+    const bool leaves = std::any_of(taken.begin(), taken.end(),
+                                    [](const TrainedText& one) { return one.is_tuned && !one.untuned.empty(); });
     if (config.fine_tune && leaves && !config.train.disable_sampling) {
         say(Problem::unsupported,
             "after a sample the trainer lets all of the text encoders ask for gradients: those of " + title +
