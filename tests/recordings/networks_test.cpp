@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "nn/adapter/toolkit.hpp"
+#include "nn/memory_manager.hpp"
 #include "nn/quantize/formats.hpp"
 #include "nn/quantize/loader.hpp"
 #include "nn/quantize/quanto.hpp"
@@ -85,6 +86,10 @@ void play(const json& row) {
         rules.recovery = recovery.get();
         rules.quantizer = nn::quantize::format_named("toolkit_" + said["recovery"]["qtype"].get<std::string>());
     }
+    nn::DeviceState state;
+    nn::MemoryManager manager(state, [](const nn::LayerFacts&) { return nn::MemoryManager::Taken::yes; });
+    const bool offloaded = said.value("offloaded", false);
+    if (offloaded) rules.manager = &manager;
     nn::Weights weights(run, "transformer", rules);
     const std::unique_ptr<nn::Layer> layer = layer_of(nn::Builder(weights), said["layer"]);
     nn::quantize::Loader loader(weights);
@@ -101,8 +106,12 @@ void play(const json& row) {
         torch_multiplier = run.empty({1}, dtype, shadow::Op::clone);
         CHECK(loader.quantize_each());
         stages.check("recovery");
-        // The second network looks at each layer's weight.
-        static_cast<void>(layer->full_weight());
+        if (offloaded) {
+            weights.leave_managed_on_host();
+            stages.check("attach");
+        }
+        // The second network looks at each layer's weight, where it lies.
+        if (!offloaded) static_cast<void>(layer->full_weight());
         stages.check("network");
     }
     weights.adapter_to_gpu();

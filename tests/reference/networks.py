@@ -3,7 +3,7 @@
 A case is one layer, what the network makes of it, and how it is called:
 
     {"id": ..., "layer": {"kind": "linear" | "conv" | "norm" | "group_norm" | "embedding", ...}, "quantize": "qfloat8"?,
-     "recovery": {"qtype", "rank"}?,
+     "recovery": {"qtype", "rank"}?, "offloaded": true?,
      "network": keys of the config's `network`, "input": [shape], "call": "train" | "checkpoint" | "no_grad"}
 
 The layer is a child of a root module whose class the network is told to wrap; the network is the real
@@ -94,6 +94,9 @@ def cases() -> list:
     add("lora-recovered", SQUARE, lora, every, recovery=recovery)
     for row in out[-3:-1]:
         out.append(row | {"id": row["id"] + "-one", "input": [1, *row["input"][1:]]})
+    # The same with the layer, and the adapter that stands beside it, in host memory.
+    for row in [row for row in out if "recovery" in row]:
+        out.append(row | {"id": row["id"] + "-offloaded", "offloaded": True})
     return out
 
 

@@ -223,7 +223,8 @@ def attach(model, ignore_modules=()) -> None:
         with torch.no_grad():
             for name in ("weight", "bias"):
                 parameter = getattr(module, name, None)
-                if isinstance(parameter, torch.nn.Parameter):
+                # One that is on the CPU stays what it is, and may be another module's, too.
+                if isinstance(parameter, torch.nn.Parameter) and parameter.device.type != "cpu":
                     moved = manager_modules._ensure_cpu_pinned(parameter.data).detach()
                     setattr(module, name, torch.nn.Parameter(moved, requires_grad=parameter.requires_grad))
 

@@ -20,6 +20,7 @@ import pathlib
 import sys
 
 import networks
+import quantized
 import record_optimizers
 from record_optimizers import stages
 
@@ -84,6 +85,9 @@ def record(case: dict) -> tuple:
         if "recovery" in case:
             recorder.mark("recovery")
             networks.recover(root, case["recovery"], dtype)
+        if case.get("offloaded"):
+            recorder.mark("attach")
+            quantized.attach(root)
         root.requires_grad_(False)
         root.eval()
         if "recovery" in case:

@@ -30,10 +30,14 @@ struct Stream {
     [[nodiscard]] AttentionSizes text_attention() const { return {dim, cross_attention_dim, heads, head_dim, gated}; }
 };
 
-// get_mod_params: table [N, D], temb [B, T, N D] → N times [B, T, D]
+// get_mod_params: table [N, D], which may lie in host memory, temb [B, T, N D] → N times [B, T, D]
 Tensors get_mod_params(const Tensor& scale_shift_table, const Tensor& temb) {
-    const Tensor table = unsqueeze(unsqueeze(scale_shift_table, 0), 0);
-    const Tensor ada_values = add(table, reshape(temb, {temb.size(0), temb.size(1), scale_shift_table.size(0), -1}));
+    Tensor ada_values;
+    {
+        const Tensor table = to_cuda(temb.run(), unsqueeze(unsqueeze(scale_shift_table, 0), 0));
+        const Tensor own = reshape(temb, {temb.size(0), temb.size(1), scale_shift_table.size(0), -1});
+        ada_values = add(table, own);
+    }
     return unbind(ada_values, 2);
 }
 

@@ -276,8 +276,9 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
         : visual(config.has("vision_depth") ? std::make_unique<VisionTransformer>(builder["model"]["visual"], config)
                                             : nullptr),
           language_model(builder["model"]["language_model"], config) {
-        if (!config.boolean("tie_word_embeddings"))
-            lm_head = builder.linear("lm_head", language_model.hidden_size(), config.integer("vocab_size"), false);
+        lm_head = config.boolean("tie_word_embeddings")
+                      ? builder.tied_linear("lm_head", language_model.embedding())
+                      : builder.linear("lm_head", language_model.hidden_size(), config.integer("vocab_size"), false);
     }
 
     /// Every sample has all reference pictures; their tokens stand in the text.
@@ -296,16 +297,14 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
     }
     [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
         const Dims ids = inputs(request).front().shape;
-        return {{ids[0], ids[1], language_model.embedding_weight().size(0)}};
+        return {{ids[0], ids[1], language_model.embedding().weight->value.size(0)}};
     }
 
     /// {logits, hidden states of every layer, keys and values if asked, and the same of the vision tower}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         VisionTransformer::Output image_outputs;
         TextDecoder::Output outputs = model(args, request, image_outputs);
-        Tensor logits = lm_head.weight == nullptr && lm_head.quantized == nullptr
-                            ? linear(outputs.last_hidden_state, language_model.embedding_weight(), {})
-                            : lm_head(outputs.last_hidden_state);
+        Tensor logits = lm_head(outputs.last_hidden_state);
         outputs.last_hidden_state = std::move(logits);
         Tensors all = outputs.tensors();
         if (image_outputs.last_hidden_state.defined()) {
@@ -372,7 +371,7 @@ class Qwen2_5_VLForConditionalGeneration : public Model {  // NOLINT: the class'
 
     std::unique_ptr<VisionTransformer> visual;  // null: deleted
     TextDecoder language_model;
-    Linear lm_head;  // empty where it is the embedding's weight
+    Linear lm_head;
 };
 
 }  // namespace

@@ -431,8 +431,10 @@ class DecoderModel : public Model {
         : language_head_(config.boolean("language_head", false)),
           vocab_size_(config.integer("vocab_size")),
           decoder_(language_head_ ? builder["model"] : builder, config) {
-        if (language_head_ && !config.boolean("tie_word_embeddings"))
-            lm_head_ = builder.linear("lm_head", decoder_.hidden_size(), vocab_size_, false);
+        if (language_head_)
+            lm_head_ = config.boolean("tie_word_embeddings")
+                           ? builder.tied_linear("lm_head", decoder_.embedding())
+                           : builder.linear("lm_head", decoder_.hidden_size(), vocab_size_, false);
     }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
@@ -446,7 +448,7 @@ class DecoderModel : public Model {
     /// {last_hidden_state or logits, hidden states of every layer, keys and values and attentions if asked}
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         TextDecoder::Output outputs = model(args, request);
-        if (language_head_) outputs.last_hidden_state = logits(outputs.last_hidden_state);
+        if (language_head_) outputs.last_hidden_state = lm_head_(outputs.last_hidden_state);
         return outputs.tensors();
     }
 
@@ -456,15 +458,11 @@ class DecoderModel : public Model {
         return decoder_.forward(inputs_embeds, request.attention_mask ? args[1] : Tensor(), request,
                                 gradient_checkpointing);
     }
-    [[nodiscard]] Tensor logits(const Tensor& hidden_states) const {
-        if (lm_head_.weight != nullptr || lm_head_.quantized != nullptr) return lm_head_(hidden_states);
-        return linear(hidden_states, decoder_.embedding_weight(), {});
-    }
 
     bool language_head_;
     std::int64_t vocab_size_;
     TextDecoder decoder_;
-    nn::Linear lm_head_;  // empty where it is the embedding's weight, or there is none
+    nn::Linear lm_head_;  // empty where there is none
 };
 
 }  // namespace

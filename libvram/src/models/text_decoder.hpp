@@ -99,8 +99,8 @@ class TextDecoder {
 
     [[nodiscard]] std::int64_t hidden_size() const noexcept { return sizes_.hidden; }
 
-    /// embed_tokens.weight, which a language head may share
-    [[nodiscard]] const Tensor& embedding_weight() const noexcept { return embedding_.weight->value; }
+    /// embed_tokens, whose weight a language head may share
+    [[nodiscard]] const nn::Embedding& embedding() const noexcept { return embedding_; }
 
   private:
     [[nodiscard]] bool slides(std::int64_t layer) const;

@@ -102,8 +102,11 @@ class ConditionalGeneration : public Model {
         : gemma_(config.text("model_type") == "gemma3_text"),
           language_head_(config.boolean("language_head", true)),
           language_model(build_model(language_head_ ? builder["model"] : builder, config)) {
-        if (language_head_ && !config.boolean("tie_word_embeddings"))
-            lm_head = builder.linear("lm_head", language_model->hidden_size(), config.integer("vocab_size"), false);
+        if (language_head_)
+            lm_head =
+                config.boolean("tie_word_embeddings")
+                    ? builder.tied_linear("lm_head", language_model->embedding())
+                    : builder.linear("lm_head", language_model->hidden_size(), config.integer("vocab_size"), false);
     }
 
     [[nodiscard]] std::vector<Value> inputs(const Request& request) const override {
@@ -113,7 +116,7 @@ class ConditionalGeneration : public Model {
     }
     [[nodiscard]] std::vector<Dims> outputs(const Request& request) const override {
         const std::int64_t size =
-            language_head_ ? language_model->embedding_weight().size(0) : language_model->hidden_size();
+            language_head_ ? language_model->embedding().weight->value.size(0) : language_model->hidden_size();
         return {{request.batch, request.text_tokens, size}};
     }
 
@@ -121,9 +124,7 @@ class ConditionalGeneration : public Model {
     [[nodiscard]] Tensors forward(const Tensors& args, const Request& request) const override {
         TextDecoder::Output outputs = model(args, request);
         if (!language_head_) return outputs.tensors();
-        Tensor logits = lm_head.weight == nullptr && lm_head.quantized == nullptr
-                            ? linear(outputs.last_hidden_state, language_model->embedding_weight(), {})
-                            : lm_head(outputs.last_hidden_state);
+        Tensor logits = lm_head(outputs.last_hidden_state);
         outputs.last_hidden_state = std::move(logits);
         return outputs.tensors();
     }
@@ -158,7 +159,7 @@ class ConditionalGeneration : public Model {
 
     bool gemma_, language_head_;
     std::unique_ptr<TextDecoder> language_model;
-    nn::Linear lm_head;  // empty where it is the embedding's weight
+    nn::Linear lm_head;  // empty where there is none
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/module.hpp"
@@ -40,9 +42,13 @@ class MemoryManager {
         yes,
         moved,  // yes, and module.to(device) moves it, because it stands in a module that is moved as a whole
     };
-    MemoryManager(DeviceState& state, std::function<Taken(const LayerFacts&)> takes)
-        : state_(state), takes_(std::move(takes)) {}
+    /// `leaves`, by qualified name: parameters outside of layers that module.to(device) does not move either, because
+    /// they stand in no module that is moved as a whole. Null: none.
+    MemoryManager(DeviceState& state, std::function<Taken(const LayerFacts&)> takes,
+                  std::function<bool(std::string_view)> leaves = nullptr)
+        : state_(state), takes_(std::move(takes)), leaves_(std::move(leaves)) {}
     [[nodiscard]] Taken takes(const LayerFacts& layer) const { return takes_(layer); }
+    [[nodiscard]] bool leaves(std::string_view name) const { return leaves_ && leaves_(name); }
 
     [[nodiscard]] Tensor linear(const Linear& linear, Tensor x);
     [[nodiscard]] Tensor convolution(const Conv& conv, Tensor x);
@@ -57,6 +63,7 @@ class MemoryManager {
 
     DeviceState& state_;
     std::function<Taken(const LayerFacts&)> takes_;
+    std::function<bool(std::string_view)> leaves_;
 };
 
 }  // namespace vram::nn

@@ -156,7 +156,12 @@ void Builder::name_last(std::string_view full) const {
     weights_.names.resize(weights_.all_base().size(), std::string(full));
 }
 
-Parameter& Builder::parameter(std::string_view name, const Dims& sizes) const { return make(name, {}, sizes); }
+Parameter& Builder::parameter(std::string_view name, const Dims& sizes) const {
+    Parameter& parameter = make(name, {}, sizes);
+    const MemoryManager* manager = weights_.rules().manager;
+    if (manager != nullptr && manager->leaves(qualified(name))) weights_.managed.push_back(&parameter);
+    return parameter;
+}
 
 Parameter& Builder::buffer(std::string_view name, const Dims& sizes, Dtype dtype) const {
     const Rules& rules = weights_.rules();
@@ -216,14 +221,36 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
     return linear;
 }
 
-void Builder::manage(Layer& layer, const LayerFacts& facts) const {
+Linear Builder::tied_linear(std::string_view name, const Embedding& embedding) const {
+    const Dims sizes = embedding.weight->value.sizes();
+    Linear linear;
+    linear.weights = &weights_;
+    linear.in = sizes[1];
+    linear.out = sizes[0];
+    note({1, linear.in, linear.out, 0});
+    const std::string full = qualified(name);
+    linear.quantized = quantized(full, sizes);
+    if (linear.quantized == nullptr) {
+        linear.weight = embedding.weight;
+    } else {
+        weights_.quantized.back().tied = embedding.weight;
+        finish_quantized(nullptr);
+        weights_.replaced_parameters -= checked_mul(linear.in, linear.out);  // counted with the embedding
+    }
+    manage(linear, {full, LayerFacts::Kind::linear, sizes}, true);
+    return linear;
+}
+
+void Builder::manage(Layer& layer, const LayerFacts& facts, bool tied) const {
     using Taken = MemoryManager::Taken;
     MemoryManager* manager = weights_.rules().manager;
     if (manager == nullptr) return;
     const Taken taken = manager->takes(facts);
     if (taken == Taken::no) return;
     layer.manager = manager;
-    if (taken == Taken::moved) return;
+    // An embedding is moved, and with it a weight that is the embedding's, too, as the manager finds it.
+    const bool is_embedding = tied && (layer.quantized == nullptr || manager->before_quantize);
+    if (taken == Taken::moved || is_embedding) return;
     for (Parameter* parameter : {layer.weight, layer.bias})
         if (parameter != nullptr) weights_.managed.push_back(parameter);
     if (layer.quantized == nullptr) return;
@@ -241,6 +268,9 @@ void Builder::recover(Linear& linear, const std::string& full) const {
     own.multiplies_weight = own.quantized != nullptr && own.quantized->quantizer->weight_is_property;
     own.adapter = &put_beside(*recovery, own, how, facts.sizes);
     name_adapter(run(), *own.adapter, full);
+    // MemoryManager.attach of the adapter's module (manager.py): both of its linears, whatever share is offloaded.
+    if (own.manager != nullptr)
+        recovery->managed.insert(recovery->managed.end(), own.adapter->own.begin(), own.adapter->own.begin() + 2);
     linear.recovered = std::make_shared<const Linear>(std::move(own));
 }
 

@@ -134,6 +134,8 @@ class Builder {
     [[nodiscard]] Builder operator[](std::int64_t index) const;
 
     [[nodiscard]] Linear linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias = true) const;
+    /// A linear without bias whose weight is this embedding's. Quantising it makes one of its own.
+    [[nodiscard]] Linear tied_linear(std::string_view name, const Embedding& embedding) const;
     [[nodiscard]] LayerNorm layer_norm(std::string_view name, std::int64_t size, bool affine = true,
                                        bool bias = true) const;
     [[nodiscard]] RmsNorm rms_norm(std::string_view name, std::int64_t size, bool affine = true) const;
@@ -177,7 +179,8 @@ class Builder {
     [[nodiscard]] const QuantizedLayer* quantized(const std::string& full, const Dims& weight) const;
     void finish_quantized(Parameter* bias) const;  ///< of the layer that was made last
     /// The memory manager brings the layer for each call, if it takes it.
-    void manage(Layer& layer, const LayerFacts& facts) const;
+    /// `tied`: its weight is an embedding's.
+    void manage(Layer& layer, const LayerFacts& facts, bool tied = false) const;
     /// Puts an accuracy recovery adapter around the layer itself.
     void recover(Linear& linear, const std::string& full) const;
     void name_last(std::string_view full) const;

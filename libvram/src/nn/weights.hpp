@@ -59,6 +59,7 @@ struct QuantizedLayer {
     shadow::Dims weight;                     // [out, in] or [out, in, h, w]
     std::vector<shadow::Parameter*> stored;  // in the quantiser's own order
     shadow::Parameter* bias = nullptr;
+    const shadow::Parameter* tied = nullptr;     // whose weight it has until it is quantised; null: its own
     shadow::Tensor full;                         // the weight, from its loading until it is quantised
     std::size_t place = 0;                       // in Weights::all_base(): before what stands there comes its weight
     [[nodiscard]] Dtype dtype() const noexcept;  ///< of the weight before

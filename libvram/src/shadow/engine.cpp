@@ -150,6 +150,10 @@ class Engine {
 
     void take_over(Parameter& parameter, Tensor& new_grad) {
         if (parameter.grad.defined()) return;  // variable_grad += new_grad, in place
+        if (new_grad.storage()->slot < 0) {    // of a parameter in host memory
+            parameter.grad = new_grad;
+            return;
+        }
         const LayoutRef own = parameter.value.layout();
         const bool layout_fits =
             own->dense ? own->strides == new_grad.layout()->strides || (own->contiguous && new_grad.contiguous())

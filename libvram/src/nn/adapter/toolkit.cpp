@@ -1,6 +1,7 @@
 #include "nn/adapter/toolkit.hpp"
 
 #include "nn/adapter/toolkit_parts.hpp"
+#include "nn/memory_manager.hpp"
 
 namespace vram::nn::adapter {
 namespace {
@@ -36,7 +37,7 @@ Tensor forward_low_rank(const Layer& layer, Tensor argument, bool full_rank) {
     const Tensor held = std::move(argument);  // by Module.__call__
     const Tensor org_forwarded = layer.base(held);
     const Tensor lora_input = shadow::to(held, layer.adapter->own[lora_down]->value.dtype());
-    const Parameter* up = full_rank ? nullptr : layer.adapter->own[lora_up];
+    Parameter* up = full_rank ? nullptr : layer.adapter->own[lora_up];
     const Tensor lora_output =
         call_forward(layer, lora_input, *layer.adapter->own[lora_down], up, runtime_scale(*layer.adapter).value);
     const Tensor multiplier = multiplier_of(layer, lora_output);
@@ -104,13 +105,22 @@ Tensor mean_multiplier(const Layer& layer) {
 
 void any(Run& run) { const Tensor answer = run.empty({}, Dtype::boolean, Op::any); }
 
+namespace {
+/// One of the adapter's linears as a memory manager brings it.
+Tensor managed(const Layer& layer, Tensor x, Parameter& matrix) {
+    Linear linear;
+    linear.weights = layer.weights;
+    linear.weight = &matrix;
+    return layer.manager->linear(linear, std::move(x));
+}
+}  // namespace
+
 // Mirrors ToolkitModuleMixin._call_forward.
-Tensor call_forward(const Layer& layer, const Tensor& x, const Parameter& down, const Parameter* up,
-                    const Tensor& runtime_scale) {
+Tensor call_forward(const Layer& layer, const Tensor& x, Parameter& down, Parameter* up, const Tensor& runtime_scale) {
     Run& run = x.run();
     const Adaptation& how = layer.adapter->how;
     const bool training = layer.weights->adapters_training();
-    Tensor lx = layer.down(x, down.value);  // [.., r]
+    Tensor lx = down.stays_on_host ? managed(layer, x, down) : layer.down(x, down.value);  // [.., r]
     if (how.dropout && training) lx = shadow::native_dropout(std::move(lx));
     Tensor scale = runtime_scale, mask;
     if (how.rank_dropout && training) {
@@ -122,7 +132,7 @@ Tensor call_forward(const Layer& layer, const Tensor& x, const Parameter& down, 
         lx = shadow::mul(lx, mask);
         scale = shadow::mul_scalar(runtime_scale);
     }
-    if (up != nullptr) lx = layer.up(lx, up->value);  // [.., out]
+    if (up != nullptr) lx = up->stays_on_host ? managed(layer, lx, *up) : layer.up(lx, up->value);  // [.., out]
     return shadow::mul(lx, scale);
 }
 

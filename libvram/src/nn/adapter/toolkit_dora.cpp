@@ -44,7 +44,7 @@ Tensor apply_dora(const Layer& layer, const Tensor& x, const Tensor& scaled_lora
 Tensor forward(const Layer& layer, Tensor argument) {
     const Tensor x = std::move(argument);
     const Adapter& adapter = *layer.adapter;
-    const Parameter &up = *adapter.own[lora_up], &down = *adapter.own[lora_down];
+    Parameter &up = *adapter.own[lora_up], &down = *adapter.own[lora_down];
     const Tensor org_forwarded = layer.base(x);
     const Tensor lora_input = shadow::to(x, down.value.dtype());
     const Tensor lora_output = call_forward(layer, lora_input, down, &up, adapter.own[runtime_scale]->value);

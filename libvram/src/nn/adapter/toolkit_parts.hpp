@@ -18,7 +18,7 @@ void register_scalars(Weights& weights, Adapter& adapter);
 void any(Run& run);
 
 /// _call_forward; `up` null: an identity.
-[[nodiscard]] Tensor call_forward(const Layer& layer, const Tensor& x, const Parameter& down, const Parameter* up,
+[[nodiscard]] Tensor call_forward(const Layer& layer, const Tensor& x, Parameter& down, Parameter* up,
                                   const Tensor& runtime_scale);
 
 }  // namespace vram::nn::adapter

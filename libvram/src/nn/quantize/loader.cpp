@@ -24,6 +24,7 @@ class WeightScope {
 
 /// The weight that stands there in full is this layer's.
 void note_full(const QuantizedLayer& layer) {
+    if (layer.tied != nullptr && layer.full.defined() && layer.full.storage() == layer.tied->value.storage()) return;
     const shadow::Memo* memo = layer.run().memo();
     if (memo != nullptr && memo->provenance != nullptr && layer.full.defined())
         memo->provenance->put(layer.full.storage()->slot, layer.name);
@@ -41,7 +42,9 @@ void Loader::load(std::size_t first, std::size_t last, const std::vector<Quantiz
     for (std::size_t i = first; i < last; ++i) {
         if (layer != in_full.end() && (*layer)->place == i) {
             if (!(*layer)->stays_on_host())
-                (*layer)->full = weights_.run().empty((*layer)->weight, (*layer)->dtype(), Op::parameter);
+                (*layer)->full = (*layer)->tied != nullptr
+                                     ? (*layer)->tied->value.detach()
+                                     : weights_.run().empty((*layer)->weight, (*layer)->dtype(), Op::parameter);
             note_full(**layer);
             ++layer;
         }

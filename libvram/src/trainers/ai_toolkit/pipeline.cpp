@@ -322,7 +322,7 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
     for (std::size_t i = 0; i < parts.text_encoders.size(); ++i) {
         std::string component = "text_encoder" + (i == 0 ? std::string() : "_" + std::to_string(i + 1));
         nn::Rules rules = text_encoder_rules(architecture, i);
-        rules.manager = managing(parts.offloaded_text_encoder);
+        rules.manager = managing(parts.offloaded_text_encoder, {}, architecture.offloading.left_of_text_encoder);
         if (rules.manager != nullptr) rules.manager->before_quantize = architecture.offloading.text_encoder_first;
         text_encoders.push_back(
             std::make_unique<Part>(run, std::move(component), std::move(rules),
@@ -398,9 +398,9 @@ std::optional<nn::Rules> Pipeline::recovery_rules(const Architecture& architectu
     return rules;
 }
 
-nn::MemoryManager* Pipeline::managing(double share, std::span<const std::string_view> moved) {
+nn::MemoryManager memory_manager(nn::DeviceState& state, double share, std::span<const std::string_view> moved,
+                                 std::span<const std::string_view> left) {
     using Taken = nn::MemoryManager::Taken;
-    if (share <= 0) return nullptr;
     // Which layers are left out is drawn at random; of each shape as many are taken as by an even draw.
     const auto takes = [share, moved, drawn = std::map<std::int64_t, double>()](const nn::LayerFacts& layer) mutable {
         std::int64_t elements = 1;
@@ -411,7 +411,13 @@ nn::MemoryManager* Pipeline::managing(double share, std::span<const std::string_
         so_far -= 1;
         return matches_any(layer.name, moved) ? Taken::moved : Taken::yes;
     };
-    return &memory_managers.emplace_back(device_state, takes);
+    return {state, takes, [left](std::string_view name) { return matches_any(name, left); }};
+}
+
+nn::MemoryManager* Pipeline::managing(double share, std::span<const std::string_view> moved,
+                                      std::span<const std::string_view> left) {
+    if (share <= 0) return nullptr;
+    return &memory_managers.emplace_back(memory_manager(device_state, share, moved, left));
 }
 
 nn::Rules Pipeline::text_encoder_rules(const Architecture& architecture, std::size_t place) {
@@ -462,7 +468,7 @@ void Pipeline::train_text_encoders(bool mode) {
 
 nn::Rules Pipeline::transformer_rules(const Architecture& architecture) {
     nn::Rules rules;
-    rules.manager = managing(job.pipeline.offloaded, architecture.offloading.moved);
+    rules.manager = managing(job.pipeline.offloaded, architecture.offloading.moved, architecture.offloading.left);
     rules.dtype = job.dtype;  // unet.to(device, dtype): what the class keeps in fp32 is cast like all else
     rules.quantizer = nn::quantize::format_named(job::to_text(job.quantization));
     const job::NameParts& quantized = job.pipeline.quantized;

@@ -287,9 +287,16 @@ class Pipeline {
     [[nodiscard]] static Tensor masked_loss(Tensor loss, const Tensor& mask);
 
   private:
-    /// The memory manager of a model of which this share of the layers is offloaded; null: none is.
-    [[nodiscard]] nn::MemoryManager* managing(double share, std::span<const std::string_view> moved = {});
+    /// That of a model of the job's; null where the share is 0.
+    [[nodiscard]] nn::MemoryManager* managing(double share, std::span<const std::string_view> moved,
+                                              std::span<const std::string_view> left);
 };
+
+/// MemoryManager.attach of a model of which this share of the layers is offloaded, (0, 1]. `moved` and `left`: as
+/// Offloading has them, of this model.
+[[nodiscard]] nn::MemoryManager memory_manager(nn::DeviceState& state, double share,
+                                               std::span<const std::string_view> moved,
+                                               std::span<const std::string_view> left);
 
 /// What a tokenizer or a host hands over.
 [[nodiscard]] Tensors on_device(Run& run, const std::vector<models::Value>& values);

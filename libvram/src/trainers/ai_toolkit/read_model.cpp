@@ -102,8 +102,6 @@ void check_offloading(Section& model, const Architecture* architecture, const Mo
                                       (out.quantize_said ? "quantize" : "low_vram"));
         return;
     }
-    if (!out.accuracy_recovery_adapter.empty())
-        model.refuse(key, "an accuracy recovery adapter whose layers are offloaded, too, is not");
     for (const job::Quantization format : {out.quantize, out.quantize_te})
         if (job::to_text(format).starts_with("quanto_"))
             model.refuse(key,

@@ -53,6 +53,9 @@ nn::Rules rules_of(const job::Job& job, const profile::ModelProfile& profile) {
     if (profile.kind != profile::ModelKind::text_encoder || job.dtype == Dtype::f16)
         rules.keep_in_fp32 = profile.keep_in_fp32;
     rules.quantizer = nn::quantize::format_named(job::to_text(job.quantization));
+    // transformers hands bitsandbytes no output embeddings (quantizers/base.py, get_keys_to_not_convert).
+    if (profile.kind == profile::ModelKind::text_encoder && job::to_text(job.quantization).starts_with("bnb_"))
+        rules.quantizes = [](std::string_view name) { return name != "lm_head"; };
     const auto* training = std::get_if<job::Training>(&job.work);
     if (training == nullptr) return rules;
     if (const auto* lora = std::get_if<job::Lora>(&training->method)) {

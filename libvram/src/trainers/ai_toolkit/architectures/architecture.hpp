@@ -59,9 +59,12 @@ constexpr TrainedText trained_clip(std::string_view prefix, char dot) {
 struct Offloading {
     bool attaches = false;            // to the denoiser, and to the text encoder
     bool text_encoder_first = false;  // to this before it is quantised, not behind it
-    /// Linears of the denoiser that stand in a module which module.to(device) moves as a whole, for its class is called
-    /// a norm: as fnmatch takes them.
+    /// Layers of the denoiser that stand in a module which module.to(device) moves as a whole, for its class is called
+    /// a norm, or load_model names it: as fnmatch takes them.
     std::span<const std::string_view> moved{};
+    /// Parameters of the denoiser, and of the text encoder, that stand in no layer and in no module that is moved: they
+    /// stay where the manager finds them, on the host.
+    std::span<const std::string_view> left{}, left_of_text_encoder{};
     /// It holds parameters of its own, which nothing moves any more: where the manager finds them on the host, after
     /// low_vram or quantize, the trainer stops.
     bool leaves_parameters = false;

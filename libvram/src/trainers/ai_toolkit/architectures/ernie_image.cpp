@@ -34,7 +34,9 @@ class ErnieImage final : public Pipeline {
         if (quantizes || quantizes_text) loading.quantizes();
         if (quantizes) transformer.quantize_model();
         flush();
+        transformer.attach_memory_manager();
         Part& text_encoder = *text_encoders[0];
+        text_encoder.attach_memory_manager();
         load_text_encoder(text_encoder, quantizes_text);
         vae->to_gpu();
         if (!parts.low_vram) transformer.to_gpu();
@@ -171,6 +173,8 @@ class ErnieImage final : public Pipeline {
 constexpr std::string_view names[] = {"ernie_image"};
 constexpr std::string_view text_encoders[] = {"ministral3_3b"};
 constexpr std::string_view block_names[] = {"layers"};
+/// load_model names x_embedder, whose convolution is managed nonetheless.
+constexpr std::string_view moved[] = {"x_embedder.proj"};
 
 bool plays(const profile::ModelProfile& profile) { return profile.family == "ernie_image"; }
 
@@ -197,6 +201,7 @@ const Architecture architecture{
     .own_denoiser = "ernie_image_ai_toolkit",
     .quantizes_blocks = true,
     .modules = {.block_names = block_names},
+    .offloading = {.attaches = true, .text_encoder_first = true, .moved = moved},
     .plays = plays,
     .taken_for = taken_for,
     .make = make,

@@ -54,7 +54,9 @@ class Ltx2 final : public Pipeline {
             transformer.quantize_model();
             flush();
         }
+        transformer.attach_memory_manager();
         flush();
+        text_encoders[0]->attach_memory_manager();
         text_encoders[0]->to_gpu();
         flush();
         if (!job.pipeline.low_vram) transformer.to_gpu();
@@ -546,6 +548,11 @@ class Ltx2 final : public Pipeline {
 
 constexpr std::string_view text_encoders[] = {"gemma3_12b"};
 constexpr std::string_view block_names[] = {"transformer_blocks"};
+/// Of LTX2AdaLayerNormSingle.
+constexpr std::string_view moved[] = {"time_embed.*", "audio_time_embed.*", "av_cross_attn_*", "*prompt_adaln.*"};
+/// Tables that load_model does not name. The net brings them for each call.
+constexpr std::string_view left[] = {"*prompt_scale_shift_table"};
+constexpr std::string_view left_of_text_encoder[] = {"*.mm_input_projection_weight"};
 
 bool is_ltx2(const profile::ModelProfile& profile, bool modulates_prompts) {
     return profile.family == "ltx2" && profile.config.boolean("cross_attn_mod", false) == modulates_prompts;
@@ -566,6 +573,7 @@ Architecture described(std::span<const std::string_view> names, std::string_view
     out.trains_audio = true;
     out.quantizes_blocks = true;
     out.modules.block_names = block_names;
+    out.offloading = {.attaches = true, .moved = moved, .left = left, .left_of_text_encoder = left_of_text_encoder};
     return out;
 }
 
