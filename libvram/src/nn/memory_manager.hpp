@@ -18,7 +18,7 @@ struct DeviceState {
     /// AI_TOOLKIT_OFFLOAD_DEPTH, 4 where it is not set.
     static constexpr std::size_t depth = 4;
     struct Slot {
-        Tensors weight, bias;
+        Tensors weight, bias;  // of backward in the latter's place: the weight's gradient on its way to the host
     };
     struct Ring {
         Slot slots[depth];

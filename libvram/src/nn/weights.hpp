@@ -167,7 +167,7 @@ class Weights {
     std::int64_t replaced_parameters = 0;     // elements that a quantiser stores as something else
     std::deque<QuantizedLayer> quantized;     // in the order of building
     std::vector<shadow::Parameter*> managed;  // what the memory manager will bring, in the order of building
-    /// MemoryManager.attach: what is managed goes to the CPU, and stays there.
+    /// MemoryManager.attach: what is managed goes to the CPU, and stays there; so does the recovery adapter's.
     void leave_managed_on_host();
     /// Of each of all_base(), its qualified name, or of what a quantiser stores its layer's; empty where nothing asks.
     std::vector<std::string> names;

@@ -193,14 +193,15 @@ class Wan2214b : public Wan22 {
             quantize(*part, loading);
             part->move(!job.pipeline.low_vram);
         }
+        if (recovers) {
+            begin_quantizing(loading);
+            transformer.attach_recovery();
+            transformer_2_.attach_recovery(false);
+            quantize(transformer, loading);
+            quantize(transformer_2_, loading);
+        }
         transformer.attach_memory_manager();
         transformer_2_.attach_memory_manager();
-        if (!recovers) return;
-        begin_quantizing(loading);
-        transformer.attach_recovery();
-        transformer_2_.attach_recovery(false);
-        quantize(transformer, loading);
-        quantize(transformer_2_, loading);
     }
 
     [[nodiscard]] Part& transformer_of(bool high_noise) override { return high_noise ? transformer : transformer_2_; }
