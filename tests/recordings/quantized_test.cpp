@@ -3,8 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -125,16 +123,5 @@ void play(const json& row) {
 }  // namespace
 
 TEST_CASE("recorded quantised linears are met event by event") {
-    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/quantized.jsonl");
-    REQUIRE(rows.good());
-    const char* only = std::getenv("VRAM_ONLY");  // of ids: to look at a few
-    std::size_t played = 0;
-    for (std::string line; std::getline(rows, line); ++played) {
-        const json row = json::parse(line);
-        const std::string id = row["case"]["id"];
-        if (only != nullptr && id.find(only) == std::string::npos) continue;
-        CAPTURE(id);
-        play(row);
-    }
-    CHECK(played >= 40);
+    CHECK(tests::play_rows("quantized.jsonl", play) >= 40);
 }

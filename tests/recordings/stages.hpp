@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -73,5 +75,22 @@ class Stages {
     std::size_t from_, at_ = 0;
     std::map<shadow::Slot, std::int64_t> numbers_;
 };
+
+/// Plays each row of this file of tests/reference/truth, or with VRAM_ONLY those whose ids hold it; how many.
+template <class Play>
+std::size_t play_rows(const std::string& file, const Play& play) {
+    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/" + file);
+    REQUIRE(rows.good());
+    const char* only = std::getenv("VRAM_ONLY");
+    std::size_t played = 0;
+    for (std::string line; std::getline(rows, line); ++played) {
+        const nlohmann::json row = nlohmann::json::parse(line);
+        const std::string id = row["case"]["id"];
+        if (only != nullptr && id.find(only) == std::string::npos) continue;
+        CAPTURE(id);
+        play(row);
+    }
+    return played;
+}
 
 }  // namespace vram::tests
