@@ -64,6 +64,7 @@ Tensors inputs_of(Run& run, Frame& frame) {
     for (Frame::Argument& argument : frame.saved_args) {
         Tensor input = run.unpack(argument.value);
         if (argument.node) input.set_node(argument.node, argument.output);
+        if (argument.cut_off) input.set_cut_off();
         inputs.push_back(std::move(input));
     }
     return inputs;
@@ -94,7 +95,8 @@ Tensors checkpoint(Run& run, std::function<Tensors(const Tensors&)> function, Te
     if (!run.hooks.empty()) {  // save_inputs, before the call's own hooks
         for (const Tensor& arg : args)
             frame->saved_args.push_back({arg.defined() ? pack(run, arg) : Saved{},
-                                         arg.defined() ? arg.node() : NodeRef(), arg.output_number()});
+                                         arg.defined() ? arg.node() : NodeRef(), arg.output_number(),
+                                         arg.is_cut_off()});
         const HookScope hook(run, {frame.get(), false});
         return frame->function(args);
     }
@@ -127,7 +129,7 @@ void reentrant_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     }
     Tensors outputs_with_grad, args_with_grad;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-        if (!outputs[i].requires_grad()) continue;
+        if (!outputs[i].node()) continue;
         outputs_with_grad.push_back(outputs[i]);
         args_with_grad.push_back(grads[i]);
     }

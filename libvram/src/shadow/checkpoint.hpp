@@ -19,6 +19,7 @@ struct Frame {
         Saved value;
         NodeRef node;  // undefined tensors and those without history have none
         int output = 0;
+        bool cut_off = false;
     };
     std::vector<Argument> saved_args;
     std::function<Tensors(const Tensors&)> function;

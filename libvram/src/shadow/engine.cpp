@@ -21,10 +21,10 @@ class Engine {
         run_.in_backward = true;
         const NoGrad no_grad(run_);
         for (std::size_t i = 0; i < outputs.size(); ++i)
-            if (outputs[i].requires_grad() && grads[i].defined()) reach(outputs[i].node());
+            if (outputs[i].node() && grads[i].defined()) reach(outputs[i].node());
         count_dependencies();
         for (std::size_t i = 0; i < outputs.size(); ++i) {
-            if (!outputs[i].requires_grad() || !grads[i].defined()) continue;
+            if (!outputs[i].node() || !grads[i].defined()) continue;
             Node& node = *outputs[i].node();
             add(node, outputs[i].output_number(), std::move(grads[i]));
             if (node.dependencies == 0 && !queued(node)) queue(node);
@@ -105,7 +105,7 @@ class Engine {
             if (any) run_.memo()->backward(node, std::move(grads));
             node.held.clear();  // what outputs without a gradient have kept goes, too
         } else {
-            if (any) node.backward(run_, node, grads, out);
+            if (any && wanted(node)) node.backward(run_, node, grads, out);
             validate(node, out);
             grads.clear();
             node.saved.clear();
@@ -117,6 +117,12 @@ class Engine {
             if (out[i].defined()) add(*edge.node, edge.input, std::move(out[i]));
             if (--edge.node->dependencies == 0) queue(*edge.node);
         }
+    }
+
+    /// Whether some input wants its gradient; none does of an op over nothing but what is cut off.
+    static bool wanted(const Node& node) {
+        return node.edges.empty() ||
+               std::any_of(node.edges.begin(), node.edges.end(), [](const Edge& edge) { return bool(edge.node); });
     }
 
     /// A formula that hands one tensor to several inputs: whichever leaf it reaches first may not take it over.

@@ -22,18 +22,20 @@ Tensor Memo::look_at(const Look& look, const std::vector<StorageRef>& storages) 
                   look.layout);
     if (look.view) tensor.set_view();
     if (look.shared) tensor.set_shared();
+    if (look.cut_off) tensor.set_cut_off();
     return tensor;
 }
 
 Memo::Look Memo::look_of(const Tensor& tensor, Groups& groups) {
     if (!tensor.defined()) return {};
-    return {groups.of(tensor.storage()), tensor.layout(), tensor.is_view(), tensor.requires_grad(), tensor.is_shared()};
+    return {groups.of(tensor.storage()),      tensor.layout(),    tensor.is_view(),
+            static_cast<bool>(tensor.node()), tensor.is_shared(), tensor.is_cut_off()};
 }
 
 void Memo::add(Key& key, const Look& look) {
     key.push_back(look.storage);
     key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(look.layout)));
-    key.push_back((look.view ? 1 : 0) + (look.requires_grad ? 2 : 0) + (look.shared ? 4 : 0));
+    key.push_back((look.view ? 1 : 0) + (look.has_history ? 2 : 0) + (look.shared ? 4 : 0) + (look.cut_off ? 8 : 0));
 }
 
 void Memo::append(const Slice& slice, const Stretch& stretch, Slot offset) {
@@ -139,7 +141,7 @@ Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& functio
     Tensors outputs;
     for (const Look& look : macro.outputs) {
         Tensor output = look_at(look, storages);
-        if (look.requires_grad) Run::attach(output, node);
+        if (look.has_history) Run::attach(output, node);
         outputs.push_back(std::move(output));
     }
     return outputs;

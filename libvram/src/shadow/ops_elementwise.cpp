@@ -469,7 +469,7 @@ Tensor autocast_lower(Tensor x_in) {
         return x;
     Run& run = x.run();
     // Only fp32 leaves that require grad are cached: weights that train.
-    const bool cached = x.dtype() == Dtype::f32 && x.requires_grad() && x.node()->leaf != nullptr && run.grad_enabled();
+    const bool cached = x.dtype() == Dtype::f32 && x.node() && x.node()->leaf != nullptr && run.grad_enabled();
     if (!cached) return to(std::move(x), run.autocast().dtype);
     if (const Tensor* found = run.autocast_cache.find(x.storage())) return *found;
     Tensor cast = to(x, run.autocast().dtype);

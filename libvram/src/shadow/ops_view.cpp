@@ -74,8 +74,7 @@ Tensor strided(Tensor& x, const Dims& sizes, const Dims& strides, Backward backw
 Tensor reinterpreted(Tensor& x, const Dims& sizes, const Dims& strides, Dtype dtype, Backward backward) {
     Run& run = x.run();
     const NodeRef node = run.record(Op::view, backward, {&x});
-    Tensor out(x.storage_ref(), run.layouts.intern(sizes, strides, dtype));
-    out.set_view();
+    Tensor out = run.view_of(x, sizes, strides, dtype);
     Run::attach(out, node);
     return out;
 }

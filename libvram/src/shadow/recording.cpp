@@ -119,7 +119,7 @@ namespace {
 Tensors roots_of(const Tensors& outputs) {
     Tensors roots;
     for (const Tensor& output : outputs) {
-        if (!output.defined() || !output.requires_grad()) continue;
+        if (!output.defined() || !output.node()) continue;
         Tensor root;
         root.set_node(output.node(), output.output_number());
         roots.push_back(std::move(root));
@@ -162,7 +162,7 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
     for (const Tensor& arg : args) {
         macro->inputs.push_back(look_of(arg, groups));
         std::int32_t edge = -1;
-        if (arg.defined() && arg.requires_grad()) {
+        if (arg.defined() && arg.node()) {
             const std::pair<const Node*, int> target{arg.node().get(), arg.output_number()};
             const auto found = std::find(edges.begin(), edges.end(), target);
             edge = static_cast<std::int32_t>(found - edges.begin());
@@ -206,13 +206,13 @@ std::unique_ptr<Macro> Memo::record_forward(const CallSpec& spec, const Tensors&
         return group_count + survivor_of[static_cast<std::size_t>(storage->slot - first)];
     };
     const auto look = [&](const Tensor& tensor) {
-        return tensor.defined() ? Look{place(tensor.storage()), tensor.layout(), tensor.is_view(),
-                                       tensor.requires_grad(), tensor.is_shared()}
-                                : Look{};
+        if (!tensor.defined()) return Look{};
+        return Look{place(tensor.storage()),          tensor.layout(),    tensor.is_view(),
+                    static_cast<bool>(tensor.node()), tensor.is_shared(), tensor.is_cut_off()};
     };
     for (const Tensor& output : outputs) {
         macro->outputs.push_back(look(output));
-        macro->has_node = macro->has_node || (output.defined() && output.requires_grad());
+        macro->has_node = macro->has_node || (output.defined() && output.node());
     }
     for (const auto& [storage, cast] : run_.autocast_cache.casts()) {
         std::size_t index = 0;
@@ -366,7 +366,7 @@ std::unique_ptr<Memo::Backward> Memo::record_backward(const Node& node, Key key,
         } else if (slot >= 0) {
             place = outsider(slot);
         }
-        return {place, tensor.layout(), tensor.is_view(), false, tensor.is_shared()};
+        return {place, tensor.layout(), tensor.is_view(), false, tensor.is_shared(), tensor.is_cut_off()};
     };
     for (const NodeRef& sink : sinks) {
         backward->buffers.push_back(sink->buffer.empty() ? Look{} : look(sink->buffer[0]));

@@ -16,7 +16,7 @@ namespace vram::shadow {
 struct Memo::Look {
     std::int32_t storage = -1;   // an index whose meaning the holder says; -1: host memory
     LayoutRef layout = nullptr;  // null: undefined
-    bool view = false, requires_grad = false, shared = false;
+    bool view = false, has_history = false, shared = false, cut_off = false;
 };
 
 /// Numbers storages in the order in which they are met.

@@ -1,7 +1,9 @@
 #include "shadow/run.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <stdexcept>
+#include <utility>
 
 #include "base/blocks.hpp"
 #include "shadow/memo.hpp"
@@ -141,7 +143,9 @@ void Run::free_storage(Storage* storage) noexcept {
     strayed_ = strayed_ || storage->into != into_;
     if (into_ == Into::aside) --born_aside_;
     if (!closing_) trace.events.push_back({0, storage->slot, storage->tag, EventKind::free, 0});
+    Node* const base = std::exchange(storage->base, nullptr);
     storages_.give_back(storage);
+    if (base != nullptr && !closing_) release(base);
 }
 
 void Run::retag(Storage& storage, std::uint16_t to) {
@@ -168,9 +172,28 @@ Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who) {
 }
 Tensor Run::on_cpu(LayoutRef layout) { return {StorageRef(host_), layout}; }
 Tensor Run::on_cpu(const Dims& sizes, Dtype dtype) { return on_cpu(layouts.contiguous(sizes, dtype)); }
+namespace {
+// Not a leaf's, whose tensor is its module's; and not of a node that saves its own output, which would hold itself.
+bool may_hold(const Storage& storage, const Node* history) {
+    if (history == nullptr || history->leaf != nullptr) return false;
+    return std::none_of(history->saved.begin(), history->saved.end(),
+                        [&](const Saved& saved) { return saved.storage.get() == &storage; });
+}
+}  // namespace
+
 Tensor Run::view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides) {
-    Tensor view(tensor.storage_ref(), layouts.intern(sizes, strides, tensor.dtype()));
+    return view_of(tensor, sizes, strides, tensor.dtype());
+}
+Tensor Run::view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides, Dtype dtype) {
+    Tensor view(tensor.storage_ref(), layouts.intern(sizes, strides, dtype));
     view.set_view();
+    if (grad_enabled_ || !tensor.requires_grad()) return view;
+    view.set_cut_off();
+    Storage& storage = *tensor.storage();
+    if (storage.base == nullptr && storage.slot >= 0 && may_hold(storage, tensor.node().get())) {
+        storage.base = tensor.node().get();
+        add_ref(storage.base);
+    }
     return view;
 }
 

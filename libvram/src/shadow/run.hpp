@@ -82,8 +82,11 @@ class Run {
     /// A tensor that lives in host memory: no events, size zero.
     [[nodiscard]] Tensor on_cpu(LayoutRef layout);
     [[nodiscard]] Tensor on_cpu(const Dims& sizes, Dtype dtype);
-    /// Another view of a storage.
+    /// Another view of a storage, maybe as elements of another dtype. One that is made under no_grad of what requires
+    /// grad is cut off; but torch's view metadata hold its base, and so the base's history, for as long as the view
+    /// lives, or what saves it: kept with the storage. Source: torch/csrc/autograd/VariableTypeUtils.h, as_view.
     [[nodiscard]] Tensor view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides);
+    [[nodiscard]] Tensor view_of(const Tensor& tensor, const Dims& sizes, const Dims& strides, Dtype dtype);
     [[nodiscard]] StorageRef allocate(Bytes bytes, Op op, EventKind kind = EventKind::alloc);
     /// Scratch that a kernel takes now and gives back when the returned reference goes. Nothing if `kernels.scratch` is
     /// off.
@@ -197,9 +200,12 @@ class Run {
 struct NoKernel : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
-/// A call that torch refuses: for its sizes, or for what was done to a tensor since.
+/// A call that torch refuses: for its sizes, or for what was done to a tensor since. `key` is of the job and decides
+/// it, where one does.
 struct Refused : std::runtime_error {
-    using std::runtime_error::runtime_error;
+    explicit Refused(const std::string& text, std::string key_in = {})
+        : std::runtime_error(text), key(std::move(key_in)) {}
+    std::string key;
 };
 /// A trace that would exceed Run::event_limit.
 struct TraceTooLong : std::runtime_error {

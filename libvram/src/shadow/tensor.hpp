@@ -24,6 +24,7 @@ struct Storage {
     std::uint16_t tag = 0;
     bool scratch = false;   // a kernel's or a library's, no tensor's
     Into into = Into::run;  // where it was born, and has to die
+    Node* base = nullptr;   // counted; lives as long as the storage does: see Run::view_of
 };
 
 void free(Storage* storage) noexcept;
@@ -89,7 +90,7 @@ class Tensor {
     [[nodiscard]] Storage* storage() const noexcept { return storage_.get(); }
     [[nodiscard]] const StorageRef& storage_ref() const noexcept { return storage_; }
 
-    [[nodiscard]] bool requires_grad() const noexcept { return static_cast<bool>(node_); }
+    [[nodiscard]] bool requires_grad() const noexcept { return node_ || cut_off_; }
     [[nodiscard]] const NodeRef& node() const noexcept { return node_; }
     [[nodiscard]] int output_number() const noexcept { return output_; }
     void set_node(NodeRef node, int output) noexcept {
@@ -104,13 +105,18 @@ class Tensor {
     /// A gradient that went several ways as one and the same tensor, not as views of one storage.
     [[nodiscard]] bool is_shared() const noexcept { return shared_; }
     void set_shared() noexcept { shared_ = true; }
+    /// A view that was made under no_grad of what requires grad: so does it, without a history. Ops over it are
+    /// recorded and save what they would, and no gradient is wanted for it. Source: torch/csrc/autograd/variable.h,
+    /// DifferentiableViewMeta::requires_grad.
+    [[nodiscard]] bool is_cut_off() const noexcept { return cut_off_; }
+    void set_cut_off() noexcept { cut_off_ = true; }
 
   private:
     StorageRef storage_;
     LayoutRef layout_ = nullptr;
     NodeRef node_;
     int output_ = 0;
-    bool view_ = false, shared_ = false;
+    bool view_ = false, shared_ = false, cut_off_ = false;
 };
 
 }  // namespace vram::shadow
