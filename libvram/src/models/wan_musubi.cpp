@@ -260,7 +260,8 @@ class WanModel : public Model {
         Run& run = args[0].run();
         if (request.dtype != Dtype::f32 && !run.autocast().enabled)
             throw Refused("musubi's WanModel mixes fp32 and " + std::string(to_text(request.dtype)) +
-                          " and so only runs under autocast: set train.autocast");
+                          " and so only runs under autocast: set train.autocast",
+                          "forward");
         const auto batch = static_cast<std::size_t>(args[0].size(0));
         Tensor clip_fea, y;
         std::size_t at = 2 + batch;

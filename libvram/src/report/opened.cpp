@@ -117,7 +117,9 @@ expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Open
         const std::string key = "environment.attention";
         return complaint(Problem::conflict, document, said(document, key), key, missing.what(), "auto");
     } catch (const shadow::Refused& refused) {
-        return failed(Problem::out_of_range, std::string("PyTorch refuses this job: ") + refused.what());
+        const std::string text = std::string("PyTorch refuses this job: ") + refused.what();
+        if (refused.key.empty()) return failed(Problem::out_of_range, text);
+        return complaint(Problem::out_of_range, document, said(document, refused.key), refused.key, text);
     } catch (const shadow::TraceTooLong& too_long) {
         return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());
     } catch (const std::bad_alloc&) {
