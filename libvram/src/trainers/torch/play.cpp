@@ -161,14 +161,6 @@ class Loop {
         }
     }
 
-    void tell_weights() {
-        facts_.weights = weights_.base_bytes();
-        facts_.adapter = weights_.adapter_bytes();
-        facts_.counts.parameters = weights_.base_parameters();
-        facts_.counts.adapted_modules = weights_.adapted_modules;
-        facts_.counts.adapter_parameters = weights_.adapter_parameters();
-    }
-
   private:
     /// What a forward would keep without gradient checkpointing.
     Bytes kept_by_plain_forward(const job::Training& training, const Request& request, const Tensors& inputs) {
@@ -190,6 +182,16 @@ class Loop {
         const shadow::StageScope stage(run_, "weights");
         weights_.to_gpu();  // quantised on the CPU: what is stored comes
         nn::quantize::Loader(weights_).constants();
+        tell_weights();
+    }
+
+    /// As they are loaded: a forward may make some of another dtype.
+    void tell_weights() {
+        facts_.weights = weights_.base_bytes();
+        facts_.adapter = weights_.adapter_bytes();
+        facts_.counts.parameters = weights_.base_parameters();
+        facts_.counts.adapted_modules = weights_.adapted_modules;
+        facts_.counts.adapter_parameters = weights_.adapter_parameters();
     }
 
     std::vector<Value> target_values(const Request& request) const {
@@ -280,7 +282,6 @@ run::Facts play(const job::Job& job, const profile::Catalogue& catalogue, Run& r
     } else {
         loop.train(std::get<job::Training>(job.work));
     }
-    loop.tell_weights();
     facts.counts.attention_flash = run.attention_calls.flash;
     facts.counts.attention_efficient = run.attention_calls.efficient;
     facts.counts.attention_cudnn = run.attention_calls.cudnn;
