@@ -189,6 +189,60 @@ def _hunyuan_video(**changes):
                  **MUSUBI | {"always": {"return_dict": False}})
 
 
+# -- FramePack ---------------------------------------------------------------------------------------------------------
+
+def _framepack(split_attn=False):
+    """A picture and the last frame as they are, two and sixteen older ones, which are embedded more coarsely; 729 tokens
+    of the picture. More than one sample is only possible with --split_attn."""
+    config = dict(attention_head_dim=128, guidance_embeds=True, has_clean_x_embedder=True, has_image_proj=True,
+                  image_proj_dim=1152, in_channels=16, mlp_ratio=4.0, num_attention_heads=24, num_layers=20,
+                  num_refiner_layers=2, num_single_layers=40, out_channels=16, patch_size=2, patch_size_t=1,
+                  pooled_projection_dim=768, qk_norm="rms_norm", rope_axes_dim=(16, 56, 56), rope_theta=256.0,
+                  text_embed_dim=4096, attn_mode="torch", split_attn=split_attn)
+    history = {"clean_latents": ("clean_latent_indices", 2), "clean_latents_2x": ("clean_latent_2x_indices", 2),
+               "clean_latents_4x": ("clean_latent_4x_indices", 16)}
+
+    def inputs(case, config):
+        batch, text = case["batch"], case["text_tokens"]
+        frames, height, width = _latents(case)
+        inputs = {"hidden_states": ((batch, 16, frames, height, width), None),
+                  "timestep": ((batch,), torch.float32),
+                  "encoder_hidden_states": ((batch, text, config["text_embed_dim"]), None),
+                  "encoder_attention_mask": ((batch, text), torch.bool),
+                  "pooled_projections": ((batch, config["pooled_projection_dim"]), None),
+                  "guidance": ((batch,), None),
+                  "latent_indices": ((batch, frames), torch.int64)}
+        for name, (indices, count) in history.items():
+            inputs |= {name: ((batch, 16, count, height, width), None), indices: ((batch, count), torch.int64)}
+        return inputs | {"image_embeddings": ((batch, 729, config["image_proj_dim"]), None)}
+
+    @contextlib.contextmanager
+    def values(case):
+        """Captions are whole: no slice of them ends early, none is filled up. Of Module.to, which the forward calls for
+        its last linear, what it does with real parameters: fake ones it would swap, and cannot."""
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        def to(module, dtype):
+            for parameter in module.parameters():
+                parameter.data = parameter.detach().to(dtype)
+
+        plain_item, plain_bool, plain_to = torch.Tensor.item, FakeTensor.__bool__, torch.nn.Module.to
+        FakeTensor.item = lambda tensor: 1 << 40 if tensor.is_cuda and tensor.dtype == torch.int64 else plain_item(tensor)
+        FakeTensor.__bool__ = lambda tensor: False if tensor.is_cuda else plain_bool(tensor)
+        torch.nn.Module.to = to
+        try:
+            with _whole_captions(case):
+                yield
+        finally:
+            torch.nn.Module.to, FakeTensor.__bool__ = plain_to, plain_bool
+            del FakeTensor.item
+
+    return Model("musubi_tuner.frame_pack.hunyuan_video_packed", "HunyuanVideoTransformer3DModelPacked", config, inputs,
+                 lambda case, config: [(case["batch"], 16, *_latents(case))],
+                 {"double": "num_layers", "single": "num_single_layers", "refiners": "num_refiner_layers"},
+                 values=values, **MUSUBI | {"always": {"return_dict": False}})
+
+
 # -- Qwen-Image --------------------------------------------------------------------------------------------------------
 
 def _qwen_image(**changes):
@@ -270,11 +324,15 @@ FORWARDS = {
         "wan21_i2v_14b": _wan(**_WAN_14B, model_type="i2v", in_dim=36),
         "wan22_t2v_a14b": _wan(**_WAN_14B, model_version="2.2"),
         "wan22_i2v_a14b": _wan(**_WAN_14B, model_version="2.2", model_type="i2v", in_dim=36),
+        "framepack": _framepack(),
         "hunyuan_video": _hunyuan_video(),
         "qwen_image": _qwen_image(),
         "qwen_image_edit": _qwen_image(),
         "qwen_image_edit_2509": _qwen_image(),
         "qwen_image_edit_2511": _qwen_image(zero_cond_t=True),
         "z_image": _z_image(),
+    },
+    "musubi_split_attn": {
+        "framepack": _framepack(split_attn=True),
     },
 }

@@ -231,6 +231,14 @@ Tensors rotary_of(Tensor grid_in, const std::vector<std::int64_t>& axes_dim) {
     return {freqs_cos, freqs_sin};
 }
 
+Tensor pad_for_3d_conv(const Tensor& x, const Dims& kernel_size) {
+    const auto missing = [&](int dim) {
+        const std::int64_t kernel = kernel_size[dim - 2];
+        return (kernel - x.size(dim) % kernel) % kernel;
+    };
+    return replication_pad(x, {0, missing(4), 0, missing(3), 0, missing(2)});
+}
+
 Tensor unpatchify(Tensor hidden_states, const std::array<std::int64_t, 3>& grid, std::int64_t p_t, std::int64_t p) {
     hidden_states = reshape(hidden_states, {hidden_states.size(0), grid[0], grid[1], grid[2], -1, p_t, p, p});
     hidden_states = permute(hidden_states, {0, 4, 1, 5, 2, 6, 3, 7});

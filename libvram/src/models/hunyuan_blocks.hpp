@@ -92,6 +92,14 @@ class TokenRefiner {
 /// The same of a grid [3, F, H, W].
 [[nodiscard]] nn::Tensors rotary_of(nn::Tensor grid, const std::vector<std::int64_t>& axes_dim);
 
+/// FramePack, frames of its history as pipeline and trainer hand them over: a picture and the last frame, then two and
+/// sixteen older ones.
+inline constexpr std::int64_t clean_frames = 2, frames_2x = 2, frames_4x = 16;
+/// Tokens of its picture: SigLIP at 384 pixels.
+inline constexpr std::int64_t image_tokens = 729;
+/// FramePack's _pad_for_3d_conv: [.., F, H, W] up to a multiple of the kernel, each way.
+[[nodiscard]] nn::Tensor pad_for_3d_conv(const nn::Tensor& x, const nn::Dims& kernel_size);
+
 /// [B, S, patch · channels] → [B, channels, F, H, W]; `grid` in patches, `patch` of time and space.
 [[nodiscard]] nn::Tensor unpatchify(nn::Tensor hidden_states, const std::array<std::int64_t, 3>& grid,
                                     std::int64_t patch_size_t, std::int64_t patch_size);

@@ -236,15 +236,6 @@ class HunyuanVideoTokenReplaceSingleTransformerBlock : public Block {
     Linear proj_mlp, proj_out;
 };
 
-// _pad_for_3d_conv: up to a multiple of the kernel, each way
-[[nodiscard]] Tensor pad_for_3d_conv(const Tensor& x, const Dims& kernel_size) {
-    const auto missing = [&](int dim) {
-        const std::int64_t kernel = kernel_size[dim - 2];
-        return (kernel - x.size(dim) % kernel) % kernel;
-    };
-    return replication_pad(x, {0, missing(4), 0, missing(3), 0, missing(2)});
-}
-
 /// HunyuanVideoHistoryPatchEmbed: the older, the coarser.
 class HunyuanVideoHistoryPatchEmbed {
   public:
@@ -256,10 +247,10 @@ class HunyuanVideoHistoryPatchEmbed {
     [[nodiscard]] Tensors operator()(Tensor latents_clean, Tensor latents_clean_2x, Tensor latents_clean_4x) const {
         latents_clean = proj(latents_clean);
         latents_clean = transpose(flatten(latents_clean, 2, 4), 1, 2);
-        latents_clean_2x = pad_for_3d_conv(latents_clean_2x, {2, 4, 4});
+        latents_clean_2x = hunyuan::pad_for_3d_conv(latents_clean_2x, {2, 4, 4});
         latents_clean_2x = proj_2x(latents_clean_2x);
         latents_clean_2x = transpose(flatten(latents_clean_2x, 2, 4), 1, 2);
-        latents_clean_4x = pad_for_3d_conv(latents_clean_4x, {4, 8, 8});
+        latents_clean_4x = hunyuan::pad_for_3d_conv(latents_clean_4x, {4, 8, 8});
         latents_clean_4x = proj_4x(latents_clean_4x);
         latents_clean_4x = transpose(flatten(latents_clean_4x, 2, 4), 1, 2);
         return {latents_clean, latents_clean_2x, latents_clean_4x};
@@ -450,12 +441,6 @@ class HunyuanVideoTransformer3DModel : public Model {
     Linear proj_out;
 };
 
-/// Frames of the history as the pipeline hands them over: a picture and the last frame, then two and sixteen older
-/// ones.
-constexpr std::int64_t clean_frames = 2, frames_2x = 2, frames_4x = 16;
-/// Tokens of the picture: SigLIP at 384 pixels.
-constexpr std::int64_t image_tokens = 729;
-
 class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3DModel {
   public:
     HunyuanVideoFramepackTransformer3DModel(nn::Weights& weights, const profile::Config& config)
@@ -473,14 +458,14 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
             {"encoder_hidden_states", {request.batch, request.text_tokens, text_embed_dim_}, request.dtype},
             {"encoder_attention_mask", {request.batch, request.text_tokens}, Dtype::boolean},
             {"pooled_projections", {request.batch, pooled_projection_dim_}, request.dtype},
-            {"image_embeds", {request.batch, image_tokens, image_proj_dim_}, request.dtype},
+            {"image_embeds", {request.batch, hunyuan::image_tokens, image_proj_dim_}, request.dtype},
             {"indices_latents", {latents(request, in_channels_)[2]}, Dtype::i64},
-            {"latents_clean", history(clean_frames), request.dtype},
-            {"indices_latents_clean", {clean_frames}, Dtype::i64},
-            {"latents_history_2x", history(frames_2x), request.dtype},
-            {"indices_latents_history_2x", {frames_2x}, Dtype::i64},
-            {"latents_history_4x", history(frames_4x), request.dtype},
-            {"indices_latents_history_4x", {frames_4x}, Dtype::i64}};
+            {"latents_clean", history(hunyuan::clean_frames), request.dtype},
+            {"indices_latents_clean", {hunyuan::clean_frames}, Dtype::i64},
+            {"latents_history_2x", history(hunyuan::frames_2x), request.dtype},
+            {"indices_latents_history_2x", {hunyuan::frames_2x}, Dtype::i64},
+            {"latents_history_4x", history(hunyuan::frames_4x), request.dtype},
+            {"indices_latents_history_4x", {hunyuan::frames_4x}, Dtype::i64}};
         if (guidance_embeds_) out.push_back({"guidance", {request.batch}, request.dtype});
         return out;
     }
@@ -518,7 +503,7 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
             time_text_embed(args[1], args[4], guidance_embeds_ ? args[13] : Tensor(), token_replace_emb);
         Tensor encoder_hidden_states = context_embedder(args[2], args[1], args[3]);
         const Tensor encoder_hidden_states_image = (*image_projection)(args[5]);
-        const Tensor attention_mask_image = run.empty({batch_size, image_tokens}, args[3].dtype(), Op::ones);
+        const Tensor attention_mask_image = run.empty({batch_size, hunyuan::image_tokens}, args[3].dtype(), Op::ones);
         encoder_hidden_states = cat({encoder_hidden_states_image, encoder_hidden_states}, 1);
         const Tensor encoder_attention_mask = cat({attention_mask_image, args[3]}, 1);
 
@@ -571,8 +556,8 @@ class HunyuanVideoFramepackTransformer3DModel : public HunyuanVideoTransformer3D
                                                 std::int64_t width, const Dims& kernel_size) {
         Tensor freqs_cos = spread(image_rotary_emb[0], height, width);
         Tensor freqs_sin = spread(image_rotary_emb[1], height, width);
-        freqs_cos = pad_for_3d_conv(freqs_cos, kernel_size);
-        freqs_sin = pad_for_3d_conv(freqs_sin, kernel_size);
+        freqs_cos = hunyuan::pad_for_3d_conv(freqs_cos, kernel_size);
+        freqs_sin = hunyuan::pad_for_3d_conv(freqs_sin, kernel_size);
         freqs_cos = avg_pool3d(freqs_cos, kernel_size);
         freqs_sin = avg_pool3d(freqs_sin, kernel_size);
         freqs_cos = squeeze(permute(flatten(freqs_cos, 2, 4), {0, 2, 1}), 0);
