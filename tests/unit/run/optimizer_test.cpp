@@ -60,7 +60,7 @@ TEST_CASE("a step inside backward leaves no gradient, and sees every accumulatio
     run.make_leaf(parameter);
     CHECK_FALSE(run.accumulates_with_hooks);
     {
-        vram::run::Optimizer optimizer(run, job::Automagic2{}, {&parameter});
+        vram::run::Optimizer optimizer(run, job::Automagic2{}, std::vector{&parameter});
         CHECK(run.accumulates_with_hooks);
         CHECK(optimizer.state_bytes() == 0);
         run.backward(shadow::sum_all(parameter.value));
@@ -78,7 +78,7 @@ TEST_CASE("16-bit gradients that are set aside count as gradients") {
     Parameter parameter;
     parameter.value = run.empty({64, 64}, Dtype::bf16);
     run.make_leaf(parameter);
-    vram::run::Optimizer optimizer(run, job::Adam8{}, {&parameter});
+    vram::run::Optimizer optimizer(run, job::Adam8{}, std::vector{&parameter});
     run.backward(shadow::sum_all(parameter.value));
     CHECK_FALSE(parameter.grad.defined());
     CHECK(optimizer.gradient_bytes() == 64 * 64 * 2);
