@@ -54,8 +54,9 @@ bool folder_says_all(const json& row) {
     if (name == "wan22_t2v_a14b" && row.contains("forward")) return false;  // Wan 2.1's net, and another forward
     if (row.contains("config") && row["config"].value("rope_type", "") == "interleaved")
         return false;  // no profile has it
-    return !row.contains("config") || !row["config"].contains("vision_config") ||
-           !row["config"]["vision_config"].contains("fullatt_block_indexes");
+    if (!row.contains("config") || !row["config"].contains("vision_config")) return true;
+    const json& vision = row["config"]["vision_config"];
+    return !vision.contains("fullatt_block_indexes") && !vision.contains("deepstack_visual_indexes");
 }
 json shrunken_config(const json& row) {
     const json& whole = published(name_of(row));
