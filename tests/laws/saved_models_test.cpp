@@ -146,7 +146,8 @@ TEST_CASE(
 TEST_CASE("law: a file with its authors' names is that class, with as many layers as it holds") {
     std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/authors_names.jsonl");
     REQUIRE(rows.good());
-    for (std::string line; std::getline(rows, line);) {
+    int read = 0;
+    for (std::string line; std::getline(rows, line); ++read) {
         const auto row = nlohmann::json::parse(line);
         const std::string id = row["id"];
         CAPTURE(id);
@@ -172,4 +173,5 @@ TEST_CASE("law: a file with its authors' names is that class, with as many layer
             CHECK(built == count);
         }
     }
+    CHECK(read == 4);
 }

@@ -64,7 +64,8 @@ Played play(const json& said) {
 TEST_CASE("ai-toolkit's steps with train_text_encoder are met to the byte") {
     std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/text_encoders.jsonl");
     REQUIRE(rows.good());
-    for (std::string line; std::getline(rows, line);) {
+    int met = 0;
+    for (std::string line; std::getline(rows, line); ++met) {
         const json row = json::parse(line), &said = row["case"], &recorded = row["result"];
         const std::string id = said["id"];
         CAPTURE(id);
@@ -91,4 +92,5 @@ TEST_CASE("ai-toolkit's steps with train_text_encoder are met to the byte") {
             }
         }
     }
+    CHECK(met == 12);
 }

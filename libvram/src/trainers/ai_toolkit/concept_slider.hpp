@@ -30,7 +30,7 @@ class ConceptSlider final : public Training {
         job::Batch batch;
     };
     struct Targets {
-        Tensor enhance_positive, enhance_negative, erase_negative, erase_positive, anchor;
+        Tensor enhance_positive, enhance_negative, erase_negative, erase_positive;
     };
     /// get_guided_loss's names from its first prediction on.
     struct Guided;

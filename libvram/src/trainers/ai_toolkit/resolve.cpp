@@ -415,7 +415,7 @@ void check_slider(const io::Document& document, const Architecture& architecture
     const auto refuse = [&](const std::string& what) {
         complain(Problem::unsupported, "concept_slider with " + what + " is not modelled for " +
                                            std::string(architecture.title) +
-                                           ": an item's meet several predictions of it in one call");
+                                           ": it predicts each item several times in one call, for which there is one of these an item");
     };
     if (!architecture.controls_in_latents && any([](const job::Batch& batch) { return !batch.references.empty(); }))
         refuse("control images");
