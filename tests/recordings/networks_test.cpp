@@ -83,7 +83,7 @@ void play(const json& row) {
             return nn::Adaptation{.style = &nn::adapter::toolkit, .rank = rank};
         };
         recovery = std::make_unique<nn::Weights>(run, "recovery", own);
-        rules.recovery = recovery.get();
+        rules.inner = recovery.get();
         rules.quantizer = nn::quantize::format_named("toolkit_" + said["recovery"]["qtype"].get<std::string>());
     }
     nn::DeviceState state;

@@ -24,6 +24,14 @@ class Stages {
     Stages(const shadow::Trace& trace, const nlohmann::json& recorded, std::size_t from)
         : trace_(trace), recorded_(recorded), from_(from) {}
 
+    /// The next ones as another trace has them, a part of this one: from this event on.
+    [[nodiscard]] Stages on(const shadow::Trace& part, std::size_t from) const {
+        Stages out(part, recorded_, from);
+        out.at_ = at_;
+        out.numbers_ = numbers_;
+        return out;
+    }
+
     /// What happened since the last one is what the next recorded stage, of this name, says.
     void check(const std::string& name) {
         const nlohmann::json ours = next();

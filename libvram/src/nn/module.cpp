@@ -34,7 +34,7 @@ Tensor Layer::full_weight() const {
 }
 
 Tensor Linear::base(Tensor x) const {
-    if (recovered) return (*recovered)(std::move(x));
+    if (inner) return (*inner)(std::move(x));
     if (manager != nullptr) return manager->linear(*this, std::move(x));
     if (multiplies_weight) return with(std::move(x), full_weight(), value_of(bias));
     if (quantized != nullptr) return quantized->quantizer->forward(*quantized, std::move(x));
@@ -209,14 +209,14 @@ Linear Builder::linear(std::string_view name, std::int64_t in, std::int64_t out,
     linear.in = in;
     linear.out = out;
     note({1, in, out, bias});
-    const bool named = rules.quantizer != nullptr || rules.manager != nullptr || rules.recovery != nullptr;
+    const bool named = rules.quantizer != nullptr || rules.manager != nullptr || rules.inner != nullptr;
     const std::string full = named ? qualified(name) : std::string();
     linear.quantized = quantized(full, {out, in});
     if (linear.quantized == nullptr) linear.weight = &make(name, "weight", {out, in});
     if (bias) linear.bias = &make(name, "bias", {out});
     if (linear.quantized != nullptr) finish_quantized(linear.bias);
     manage(linear, {full, LayerFacts::Kind::linear, {out, in}});
-    recover(linear, full);
+    put_inside(linear, full);
     adapt(linear, name, LayerFacts::Kind::linear, {out, in});
     return linear;
 }
@@ -257,21 +257,22 @@ void Builder::manage(Layer& layer, const LayerFacts& facts, bool tied) const {
     weights_.managed.insert(weights_.managed.end(), layer.quantized->stored.begin(), layer.quantized->stored.end());
 }
 
-void Builder::recover(Linear& linear, const std::string& full) const {
-    Weights* recovery = weights_.rules().recovery;
-    if (recovery == nullptr) return;
+void Builder::put_inside(Linear& linear, const std::string& full) const {
+    Weights* inner = weights_.rules().inner;
+    if (inner == nullptr) return;
     const LayerFacts facts{full, LayerFacts::Kind::linear, {linear.out, linear.in}, checked_mul(linear.out, linear.in)};
-    const Adaptation how = recovery->rules().adapts(facts);
+    const Adaptation how = inner->rules().adapts(facts);
     if (how.style == nullptr) return;
     Linear own = linear;
-    own.weights = recovery;
+    own.weights = inner;
     own.multiplies_weight = own.quantized != nullptr && own.quantized->quantizer->weight_is_property;
-    own.adapter = &put_beside(*recovery, own, how, facts.sizes);
+    own.adapter = &put_beside(*inner, own, how, facts.sizes);
     name_adapter(run(), *own.adapter, full);
     // MemoryManager.attach of the adapter's module (manager.py): both of its linears, whatever share is offloaded.
     if (own.manager != nullptr)
-        recovery->managed.insert(recovery->managed.end(), own.adapter->own.begin(), own.adapter->own.begin() + 2);
-    linear.recovered = std::make_shared<const Linear>(std::move(own));
+        inner->managed.insert(inner->managed.end(), own.adapter->own.begin(), own.adapter->own.begin() + 2);
+    if (own.quantized != nullptr && own.quantized->quantizer->replaces_module) return;
+    linear.inner = std::make_shared<const Linear>(std::move(own));
 }
 
 const QuantizedLayer* Builder::quantized(const std::string& full, const Dims& weight) const {

@@ -56,8 +56,8 @@ class Linear final : public Layer {
 
     std::int64_t in = 0, out = 0;
     // weight: [out, in]; null where a quantiser stores it as something else. bias: [out] or null
-    std::shared_ptr<const Linear> recovered;  // the layer with its accuracy recovery adapter; null: it has none
-    bool multiplies_weight = false;           // nn.Linear's own forward, whatever class the layer is of
+    std::shared_ptr<const Linear> inner;  // the layer with the adapter that is its own; null: it has none
+    bool multiplies_weight = false;       // nn.Linear's own forward, whatever class the layer is of
 };
 
 /// nn.LayerNorm over the last dimension, with or without weight and bias.
@@ -181,8 +181,8 @@ class Builder {
     /// The memory manager brings the layer for each call, if it takes it.
     /// `tied`: its weight is an embedding's.
     void manage(Layer& layer, const LayerFacts& facts, bool tied = false) const;
-    /// Puts an accuracy recovery adapter around the layer itself.
-    void recover(Linear& linear, const std::string& full) const;
+    /// Puts Rules::inner around the layer itself.
+    void put_inside(Linear& linear, const std::string& full) const;
     void name_last(std::string_view full) const;
     void note(std::initializer_list<std::int64_t> facts) const;
     void note(const Parameter& parameter) const;

@@ -47,12 +47,13 @@ void note(shadow::Run& run, const Parameter& parameter) {
 void Weights::set_adapters(bool active, bool training) {
     adapters_active_ = active;
     adapters_training_ = training;
-    run_.module_modes = (active ? 0 : 1) + (training ? 0 : 2) + (training_ ? 4 : 0);
+    const std::int32_t modes = (active ? 0 : 1) + (training ? 0 : 2) + (training_ ? 4 : 0);
+    run_.module_modes = (run_.module_modes & ~(7 << modes_at)) | (modes << modes_at);
 }
 
 void Weights::train(bool mode) {
     training_ = mode;
-    run_.module_modes = run_.module_modes % 4 + (mode ? 4 : 0);
+    run_.module_modes = (run_.module_modes & ~(4 << modes_at)) | ((mode ? 4 : 0) << modes_at);
 }
 
 void Weights::place(std::deque<Parameter>& group, Category category) {

@@ -41,9 +41,12 @@ struct Quantizer {
     /// Of a library whose tensors ai-toolkit's memory manager dequantises as it brings them; else it brings what is
     /// stored, and the format's own forward runs.
     bool dequantized_when_brought = false;
-    /// Of a class whose `weight` dequantises. An accuracy recovery adapter took nn.Linear's own forward before the
-    /// layer was of that class, so that this weight is what it multiplies by.
+    /// Of a class whose `weight` dequantises. An adapter that was there before took nn.Linear's own forward, so that
+    /// this weight is what it multiplies by.
     bool weight_is_property = false;
+    /// Of a library that puts a module of its own in the layer's place: what took the old one's forward before is called
+    /// no more.
+    bool replaces_module = false;
     /// What its library keeps on the GPU for the process, where a call would make it. Null: nothing.
     void (*constants)(const QuantizedLayer& layer) = nullptr;
     /// What comes before, over all layers: quanto makes each module anew and only then freezes. Null: nothing.
@@ -79,6 +82,7 @@ struct Adaptation {
     std::int64_t rank = 0;
     std::int64_t factor = -1;  // of LoKr
     bool dropout = false, rank_dropout = false;
+    bool untrained = false;  // of a file that says nothing of this layer: as it was made
 };
 
 /// The adapter of one layer.
@@ -118,7 +122,7 @@ struct Rules {
     const Quantizer* quantizer = nullptr;
     std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
     MemoryManager* manager = nullptr;                 // which layers live on the CPU: nn/memory_manager.hpp
-    Weights* recovery = nullptr;  // an accuracy recovery adapter: around the layers themselves, below the trained one
+    Weights* inner = nullptr;  // an adapter around the layers themselves before they are quantised, below the trained one
     std::function<Adaptation(const LayerFacts&)> adapts;  // null: no layer
     Dtype adapter_dtype = Dtype::bf16;
 };
@@ -156,6 +160,7 @@ class Weights {
     std::function<void(const std::string& name, const shadow::Parameter& parameter)> on_birth;
     /// Whether adapted layers are called with their adapters, and whether these drop out.
     void set_adapters(bool active, bool training);
+    std::int32_t modes_at = 0;  // the bit of Run::module_modes from which on these two stand
     [[nodiscard]] bool adapters_active() const noexcept { return adapters_active_; }
     [[nodiscard]] bool adapters_training() const noexcept { return adapters_training_; }
     /// module.train(): what drops out in the model itself does.

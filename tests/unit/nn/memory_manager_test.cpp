@@ -89,7 +89,7 @@ TEST_CASE("an accuracy recovery adapter lies below the trained one, and its matr
     };
     Weights recovery(run, "recovery adapter", own);
     Rules rules;
-    rules.recovery = &recovery;
+    rules.inner = &recovery;
     rules.quantizer = quantize::format_named("toolkit_uint3");
     Weights weights(run, "model", rules);
     const Builder builder(weights);

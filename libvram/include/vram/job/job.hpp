@@ -164,6 +164,15 @@ struct Recovery {
     bool operator==(const Recovery&) const = default;
 };
 
+/// A LoRA that is merged into the denoiser's weights while these load, and taken off again while samples are drawn:
+/// ai-toolkit's assistant LoRA.
+struct Assistant {
+    std::string file;  // as the job says it; empty: none
+    std::int64_t rank = 0;
+    std::vector<std::string> filled{};  // a layer that its file has weights for is named here; empty: the blocks' linears
+    bool operator==(const Assistant&) const = default;
+};
+
 /// Where the parts of a pipeline are during a trainer's run, beside the denoiser.
 struct Pipeline {
     std::string architecture;  // the trainer's own name for it, where models of one shape run in several ways
@@ -180,6 +189,7 @@ struct Pipeline {
     double offloaded = 0, offloaded_text_encoder = 0;
     NameParts quantized{};  // which of the denoiser's layers, as fnmatch takes their names; none: all
     Recovery recovery{};
+    Assistant assistant{};
     /// What an architecture has of its own, as it is spelled: ai-toolkit's model.model_kwargs.
     std::map<std::string, std::string> options{};
     bool operator==(const Pipeline&) const = default;

@@ -48,15 +48,25 @@ Tensor forward_low_rank(const Layer& layer, Tensor argument, bool full_rank) {
 Tensor forward(const Layer& layer, Tensor x) { return forward_low_rank(layer, std::move(x), false); }
 Tensor forward_full_rank(const Layer& layer, Tensor x) { return forward_low_rank(layer, std::move(x), true); }
 
-/// ToolkitModuleMixin.merge_in: weight + multiplier * (up @ down) * scale, in fp32, cast back and copied.
+/// Whether the layer's weight stands on the host, in full: where it is quantised later, nothing has its place yet.
+bool is_on_host(const Adapter& adapter) {
+    return adapter.weight == nullptr || adapter.weight->value.storage()->slot < 0;
+}
+
+/// ToolkitModuleMixin.merge_in: weight + multiplier * (up @ down) * scale, in fp32 and where the adapter is, cast back
+/// and copied.
 void merge(Weights& weights, const Adapter& adapter, bool untrained) {
     Run& run = weights.run();
-    const Tensor up_weight = shadow::clone(adapter.own[lora_up]->value.detach());
-    const Tensor down_weight = shadow::clone(adapter.own[lora_down]->value.detach());
+    const bool on_host = is_on_host(adapter);
+    Tensor up_weight = shadow::clone(adapter.own[lora_up]->value.detach());
+    up_weight = shadow::to_float(std::move(up_weight));
+    Tensor down_weight = shadow::clone(adapter.own[lora_down]->value.detach());
+    down_weight = shadow::to_float(std::move(down_weight));
     any(run);
     if (untrained) return;
     any(run);
-    Tensor weight = shadow::to_float(adapter.weight->value.detach());
+    Tensor weight = on_host ? run.empty(adapter.sizes, Dtype::f32, Op::to_device)
+                            : shadow::to_float(adapter.weight->value.detach());
     Tensor made = run.empty(adapter.sizes, Dtype::f32, Op::mm);
     Tensor conved;  // a name of its own, where a kernel is made by a convolution
     if (adapter.sizes.rank() > 2 && adapter.sizes[2] * adapter.sizes[3] > 1) conved = made;
@@ -65,6 +75,7 @@ void merge(Weights& weights, const Adapter& adapter, bool untrained) {
     product = run.empty(adapter.sizes, Dtype::f32, Op::mul);
     weight = run.empty(adapter.sizes, Dtype::f32, Op::add);
     product = Tensor();
+    if (on_host) return;
     const Tensor cast = shadow::to(weight, weights.rules().dtype);
 }
 

@@ -197,6 +197,7 @@ constexpr Quantizer quanto(std::string_view id, std::int64_t bits) {
     out.convert = freeze;
     out.prepare = prepare;
     out.convolve = convolve;
+    out.replaces_module = true;
     return out;
 }
 

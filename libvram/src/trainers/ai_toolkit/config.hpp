@@ -65,6 +65,7 @@ struct ModelConfig {
     bool quantize_said = false;             // true even where nothing is quantised: the adapter is never merged
     job::NameParts quantized;               // quantize_kwargs: include, exclude
     std::string accuracy_recovery_adapter;  // a file, or owner/repository/file; empty: none
+    std::string assistant_lora_path;        // a file, or owner/repository/file; empty: none
     bool low_vram = false;
     bool layer_offloading = false;                     // whatever the architecture makes of it
     double offloaded = 0, offloaded_text_encoder = 0;  // shares of the layers; 0: no memory manager is attached

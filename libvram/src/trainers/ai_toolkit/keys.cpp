@@ -247,7 +247,7 @@ constexpr Key model[] = {
     {"use_text_encoder_2", memory},
     {"use_flux_cfg", unsupported, "it samples with guidance"},
     {"lora_path", unsupported, "it merges a LoRA while loading"},
-    {"assistant_lora_path", unsupported, "it merges a LoRA while loading, and samples with it"},
+    {"assistant_lora_path", memory},
     {"inference_lora_path", unsupported, "it samples with another LoRA"},
     {"unconditional_lora_path", unsupported, "it loads another LoRA"},
     {"refiner_name_or_path", unsupported, "it loads a second model"},

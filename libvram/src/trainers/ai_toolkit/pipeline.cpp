@@ -100,8 +100,8 @@ bool matches_any(std::string_view name, const Patterns& patterns) {
 
 shadow::LayoutRef layout_of(const Tensor& tensor) { return tensor.defined() ? tensor.layout() : nullptr; }
 
-nn::Rules with(nn::Rules rules, nn::Weights* recovery) {
-    rules.recovery = recovery;
+nn::Rules with(nn::Rules rules, nn::Weights* recovery, nn::Weights* assistant) {
+    rules.inner = recovery != nullptr ? recovery : assistant;
     if (recovery == nullptr) return rules;
     // Other layers go to uint8, which quantises nothing.
     rules.quantizes = [adapts = recovery->rules().adapts](std::string_view name) {
@@ -220,11 +220,13 @@ Tensors on_device(Run& run, const std::vector<models::Value>& values) {
 }
 
 Part::Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile,
-           std::optional<nn::Rules> recovery_rules)
+           std::optional<nn::Rules> recovery_rules, std::optional<nn::Rules> assistant_rules)
     : recovery(recovery_rules
                    ? std::make_unique<nn::Weights>(run, "accuracy_recovery_adapter", *std::move(recovery_rules))
                    : nullptr),
-      weights(run, component, with(std::move(rules), recovery.get())),
+      assistant(assistant_rules ? std::make_unique<nn::Weights>(run, "assistant_lora", *std::move(assistant_rules))
+                                : nullptr),
+      weights(run, component, with(std::move(rules), recovery.get(), assistant.get())),
       model(models::build(weights, profile)),
       component_(std::move(component)),
       loader_(weights) {}
@@ -267,14 +269,45 @@ void Part::quantize() { loader_.quantize(); }
 
 void Part::attach_recovery(bool first) {
     if (recovery == nullptr || recovery->multipliers != 0) return;
-    Run& run = weights.run();
     recovery->adapter_to_gpu();
     recovery->multipliers = 1;
-    if (!first) return;
-    const shadow::ComponentScope scope(run, recovery->component(), shadow::Category::adapter);
-    const Dtype dtype = recovery->rules().adapter_dtype;
+    if (first) update_torch_multiplier(*recovery);
+}
+
+void Part::update_torch_multiplier(const nn::Weights& network) {
+    Run& run = weights.run();
+    const shadow::ComponentScope scope(run, network.component(), shadow::Category::adapter);
+    const Dtype dtype = network.rules().adapter_dtype;
     const Tensor tensor_multiplier = run.empty({1}, dtype, Op::to_device);
     torch_multiplier_ = run.empty({1}, dtype, Op::clone);
+}
+
+void Part::load_training_adapter() {
+    if (assistant == nullptr) return;
+    assistant->adapter_to_gpu();
+    assistant->multipliers = 1;
+    update_torch_multiplier(*assistant);
+    {
+        const shadow::NoGrad no_grad(weights.run());
+        const shadow::ComponentScope scope(weights.run(), assistant->component());
+        for (const nn::Adapter& adapter : assistant->adapters)
+            adapter.how.style->merge(*assistant, adapter, adapter.how.untrained);
+    }
+    update_torch_multiplier(*assistant);  // multiplier = -1.0
+    assistant->modes_at = 3;
+    assistant->set_adapters(false, true);
+}
+
+void Part::activate_assistant() {
+    if (assistant == nullptr) return;
+    assistant->set_adapters(true, true);
+    assistant->adapter_to_gpu();
+}
+
+void Part::deactivate_assistant() {
+    if (assistant == nullptr) return;
+    assistant->set_adapters(false, true);
+    assistant->to_cpu();
 }
 
 void Part::quantize_model() {
@@ -313,7 +346,8 @@ Pipeline::Pipeline(const Architecture& architecture, const job::Job& job_in, con
                   built_by(profile_of(job, catalogue, job.model), architecture.own_denoiser),
                   recovery_rules(architecture, job,
                                  architecture.recovery_prefix.empty() ? architecture.modules.prefix
-                                                                      : architecture.recovery_prefix)) {
+                                                                      : architecture.recovery_prefix),
+                  assistant_rules(architecture, job)) {
     const job::Pipeline& parts = job.pipeline;
     transformer.block_lists.assign(architecture.modules.block_names.begin(), architecture.modules.block_names.end());
     if (!parts.vae.empty())
@@ -341,6 +375,7 @@ void Pipeline::load_on_host(Loading& loading) {
     const job::Pipeline& parts = job.pipeline;
     const bool quantizes = job.quantization != job::Quantization::none;
     const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
+    transformer.load_training_adapter();
     if (quantizes || quantizes_text) loading.quantizes();
     if (quantizes) transformer.quantize_model();
     flush();
@@ -395,6 +430,26 @@ std::optional<nn::Rules> Pipeline::recovery_rules(const Architecture& architectu
     nn::Rules rules;
     rules.dtype = rules.adapter_dtype = job.dtype;
     rules.adapts = adapts(lora, modules);
+    return rules;
+}
+
+std::optional<nn::Rules> Pipeline::assistant_rules(const Architecture& architecture, const job::Job& job) {
+    const job::Assistant& assistant = job.pipeline.assistant;
+    if (assistant.file.empty()) return std::nullopt;
+    const ModuleTree& modules = architecture.modules;
+    job::Lora lora;
+    lora.targets = {architecture.assistant.blocks_only ? "blocks" : "all"};
+    lora.rank = assistant.rank;
+    job::Lora filled = lora;
+    filled.targets = {assistant.filled.empty() ? "blocks" : "all"};
+    filled.names.only = assistant.filled;
+    nn::Rules rules;
+    rules.dtype = rules.adapter_dtype = job.dtype;
+    rules.adapts = [takes = adapts(lora, modules), fills = adapts(filled, modules)](const nn::LayerFacts& layer) {
+        nn::Adaptation out = takes(layer);
+        out.untrained = fills(layer).style == nullptr;
+        return out;
+    };
     return rules;
 }
 

@@ -77,9 +77,10 @@ class HostEmbeds {
 /// they are.
 class Part {
   public:
-    /// `recovery`: those of its accuracy recovery adapter, if it has one.
+    /// `recovery`: those of its accuracy recovery adapter, if it has one; `assistant`: of its assistant LoRA. It has one
+    /// of both at most.
     Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile,
-         std::optional<nn::Rules> recovery = std::nullopt);
+         std::optional<nn::Rules> recovery = std::nullopt, std::optional<nn::Rules> assistant = std::nullopt);
 
     [[nodiscard]] Tensors forward(const Tensors& args, const models::Request& request);
     /// Whether forward has an argument of this name.
@@ -109,17 +110,27 @@ class Part {
     void attach_memory_manager() { weights.leave_managed_on_host(); }
     /// The network of an accuracy recovery adapter goes to the GPU. `first`: of the parts that share one.
     void attach_recovery(bool first = true);
+    /// load_training_adapter: the network of an assistant LoRA goes to the GPU, is merged into the model, which stands
+    /// on the host in full, and is inactive from then on. Nothing where there is none.
+    void load_training_adapter();
+    /// Around samples (BaseModel.generate_images): the assistant LoRA comes to the GPU and is active there, to take off
+    /// what was merged in; behind them it goes to the host.
+    void activate_assistant();
+    void deactivate_assistant();
 
-    std::unique_ptr<nn::Weights> recovery;  // null: none
+    std::unique_ptr<nn::Weights> recovery, assistant;  // null: none
     nn::Weights weights;
     std::unique_ptr<models::Model> model;
     std::vector<std::string> block_lists;  // get_transformer_block_names
     std::vector<Part*> along;              // what the trainer's class holds beside it as one module
 
   private:
+    /// network._update_torch_multiplier()
+    void update_torch_multiplier(const nn::Weights& network);
+
     std::string component_;
     nn::quantize::Loader loader_;
-    Tensor torch_multiplier_;  // of the accuracy recovery adapter
+    Tensor torch_multiplier_;  // of the accuracy recovery adapter or the assistant LoRA
     bool on_gpu_ = false;
 };
 
@@ -254,6 +265,9 @@ class Pipeline {
     /// Of the denoiser's accuracy recovery adapter. `prefix`: of every name.
     [[nodiscard]] static std::optional<nn::Rules> recovery_rules(const Architecture& architecture, const job::Job& job,
                                                                  std::string_view prefix);
+    /// Of the denoiser's assistant LoRA.
+    [[nodiscard]] static std::optional<nn::Rules> assistant_rules(const Architecture& architecture,
+                                                                  const job::Job& job);
     /// What the network and the quantiser do to the text encoder at this place.
     [[nodiscard]] nn::Rules text_encoder_rules(const Architecture& architecture, std::size_t place);
     /// What the network and the quantiser do to a denoiser.

@@ -4,6 +4,7 @@
 
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/named_model.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -109,8 +110,8 @@ void check_offloading(Section& model, const Architecture* architecture, const Mo
                          "qfloat8 beside it");
 }
 
-/// Behind "|" stands an accuracy recovery adapter, for `recovery` to keep.
-job::Quantization read_qtype(Section& model, std::string_view key, bool layer_offloading,
+/// Behind "|" stands an accuracy recovery adapter, for `recovery` to keep. `takes_float8`: for qfloat8.
+job::Quantization read_qtype(Section& model, std::string_view key, bool takes_float8,
                              std::string* recovery = nullptr) {
     const Qtypes qtypes;
     const Node* node = model.value(key);
@@ -118,7 +119,7 @@ job::Quantization read_qtype(Section& model, std::string_view key, bool layer_of
     if (const std::size_t bar = type.find('|'); bar != std::string::npos && recovery != nullptr) {
         *recovery = type.substr(bar + 1);
         type.resize(bar);
-    } else if (layer_offloading && type == "qfloat8") {
+    } else if (takes_float8 && type == "qfloat8") {
         type = "float8";
     }
     if (model.is_null(key)) {
@@ -192,6 +193,26 @@ void read_split(Section& model) {
         model.refuse("split_model_over_gpus", "the model is spread over all cards there are, and only one is counted");
 }
 
+/// The LoRA of load_training_adapter, where the architecture's class has that.
+void read_assistant(Section& model, const Architecture* architecture, ModelConfig& out) {
+    constexpr std::string_view key = "assistant_lora_path";
+    const Node* node = model.value(key);
+    if (node == nullptr || architecture == nullptr) return;
+    const std::string path = model.fields.text(key, "");
+    if (!architecture->assistant.merges) {
+        model.refuse(key, "it merges a LoRA while loading, and samples with it");
+        return;
+    }
+    if (!model.reading.modelled) return;
+    if (!is_there(path) && std::count(path.begin(), path.end(), '/') != 2) {
+        model.fields.complain(key, Problem::conflict,
+                              "the trainer stops: assistant_lora_path is neither a file nor owner/repository/file");
+        return;
+    }
+    out.assistant_lora_path = path;
+    if (out.offloaded > 0) model.refuse(key, "an assistant LoRA whose layers are offloaded, too, is not");
+}
+
 void check_recovery(Section& model, const Architecture* architecture, ModelConfig& out) {
     if (out.accuracy_recovery_adapter.empty() || architecture == nullptr) return;
     if (!architecture->quantizes_blocks) {
@@ -218,9 +239,14 @@ void read_quantize(Section& model, const Architecture* architecture, ModelConfig
         if (const Node* file = model.value("accuracy_recovery_adapter"); file != nullptr && truthy(*file))
             out.accuracy_recovery_adapter = model.fields.text("accuracy_recovery_adapter", "");
         const job::Quantization qtype =
-            read_qtype(model, "qtype", out.layer_offloading, &out.accuracy_recovery_adapter);
+            read_qtype(model, "qtype", out.layer_offloading || !out.assistant_lora_path.empty(),
+                       &out.accuracy_recovery_adapter);
         if (quantize) out.quantize = qtype;
         if (quantize_te && by_qtype) out.quantize_te = qtype;
+        if (!out.accuracy_recovery_adapter.empty() && !out.assistant_lora_path.empty() && model.reading.modelled)
+            model.fields.complain("assistant_lora_path", Problem::conflict,
+                                  "the trainer stops: it takes an accuracy recovery adapter or an assistant LoRA, not "
+                                  "both");
         if (!quantize) out.accuracy_recovery_adapter.clear();
         check_recovery(model, architecture, out);
     }
@@ -303,6 +329,7 @@ void read_model(Section& process, Config& config) {
     if (!is_no_map) out.name_or_path = path_of(model, "name_or_path", model.fields.text("name_or_path", io::required));
     for (const auto& [flag, name] : arch_flags) static_cast<void>(model.flag(flag, false));
     read_offloading(model, model.reading.architecture, out);
+    read_assistant(model, model.reading.architecture, out);
     read_quantize(model, model.reading.architecture, out);
     out.low_vram = model.flag("low_vram", false);
     check_offloading(model, model.reading.architecture, out);

@@ -152,6 +152,8 @@ std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     if (training.text_encoders.trains) keys["train.train_text_encoder"] = text(true);
     if (const job::Recovery& recovery = job.pipeline.recovery; !recovery.file.empty())
         keys["model.accuracy_recovery_adapter"] = recovery.file + ", rank " + text(recovery.rank);
+    if (const job::Assistant& assistant = job.pipeline.assistant; !assistant.file.empty())
+        keys["model.assistant_lora_path"] = assistant.file + ", rank " + text(assistant.rank);
     keys["model.low_vram"] = text(job.pipeline.low_vram);
     if (job.pipeline.offloaded > 0 || job.pipeline.offloaded_text_encoder > 0) {
         keys["model.layer_offloading_transformer_percent"] = text(job.pipeline.offloaded);
@@ -347,6 +349,64 @@ void check_dora(const Config& config, Quantization quantization, const io::Docum
                           "dora over layers of " + format + " is not modelled"});
 }
 
+/// The layers that a file of a LoRA names, as the trainer's networks name them, and the rank of the first whose name
+/// ends so; 0: there is none.
+struct LoraFile {
+    std::int64_t rank = 0;
+    std::vector<std::string> layers;
+};
+
+expected<LoraFile> read_lora(const std::string& path, std::string_view rank_at) {
+    expected<io::TensorFile> file = io::read_tensor_file(path);
+    if (!file) return Unexpected{file.error()};
+    LoraFile out;
+    for (const io::StoredTensor& tensor : file->tensors) {
+        if (out.rank == 0 && tensor.name.ends_with(rank_at) && !tensor.shape.empty()) out.rank = tensor.shape.front();
+        std::string name = tensor.name.substr(0, tensor.name.find(".lora_"));
+        constexpr std::string_view other = "diffusion_model.";
+        if (name.starts_with(other)) name = "transformer." + name.substr(other.size());
+        if (out.layers.empty() || out.layers.back() != name) out.layers.push_back(std::move(name));
+    }
+    return out;
+}
+
+/// load_training_adapter. Where the file is not at hand and nobody knows it, the trainer's web interface has its own
+/// default for the rank of a LoRA.
+job::Assistant assistant_of(const Config& config, const Architecture& architecture, const io::Document& document,
+                            Diagnostics& complaints, Diagnostics& notes) {
+    job::Assistant out;
+    out.file = config.model.assistant_lora_path;
+    if (out.file.empty()) return {};
+    SaidAt at = said_at(document, "model.assistant_lora_path");
+    Diagnostic said{
+        Severity::note, Problem::file_not_found, std::move(at.place), std::move(at.key), out.file, {}, {}};
+    if (is_there(out.file)) {
+        expected<LoraFile> file = read_lora(out.file, architecture.assistant.rank_at);
+        if (!file) {
+            complaints.insert(complaints.end(), file.error().begin(), file.error().end());
+            return {};
+        }
+        out.rank = file->rank;
+        out.filled = std::move(file->layers);
+        if (out.rank != 0) return out;
+        said.severity = Severity::error;
+        said.problem = Problem::conflict;
+        said.text = "the trainer stops: " + out.file + " holds no " + std::string(architecture.assistant.rank_at);
+        complaints.push_back(std::move(said));
+        return {};
+    }
+    for (const Assistant::Published& published : architecture.assistant.published)
+        if (out.file.find(published.file) != std::string::npos) out.rank = published.rank;
+    const bool is_known = out.rank != 0;
+    if (!is_known) out.rank = 32;
+    said.text = "the assistant LoRA " + out.file + " is not at hand: it is taken for one of rank " +
+                std::to_string(out.rank) +
+                (is_known ? ", as the published file's size says"
+                          : "; of another rank its part of the samples, assistant_lora, weighs in proportion");
+    notes.push_back(std::move(said));
+    return out;
+}
+
 /// quantize_model: rank and layers stand in the file. Where it is not at hand, of ostris/accuracy_recovery_adapters it
 /// is known that "the sweet spot is a rank 16 adapter" (its README).
 job::Recovery recovery_of(const Config& config, const io::Document& document, Diagnostics& complaints,
@@ -367,19 +427,13 @@ job::Recovery recovery_of(const Config& config, const io::Document& document, Di
                              " is not at hand: it is taken for a LoRA of rank 16 on the linears of every block"});
         return out;
     }
-    expected<io::TensorFile> file = io::read_tensor_file(out.file);
+    expected<LoraFile> file = read_lora(out.file, "lora_A.weight");
     if (!file) {
         complaints.insert(complaints.end(), file.error().begin(), file.error().end());
         return {};
     }
-    for (const io::StoredTensor& tensor : file->tensors) {
-        if (out.rank == 0 && tensor.name.find("lora_A") != std::string::npos && !tensor.shape.empty())
-            out.rank = tensor.shape.front();
-        std::string name = tensor.name.substr(0, tensor.name.find(".lora_"));
-        constexpr std::string_view other = "diffusion_model.";
-        if (name.starts_with(other)) name = "transformer." + name.substr(other.size());
-        if (out.only.empty() || out.only.back() != name) out.only.push_back(std::move(name));
-    }
+    out.rank = file->rank;
+    out.only = std::move(file->layers);
     if (out.rank == 0)
         complaints.push_back(
             {Severity::error,
@@ -390,6 +444,16 @@ job::Recovery recovery_of(const Config& config, const io::Document& document, Di
              {},
              "an accuracy recovery adapter that is no LoRA is not modelled: " + out.file + " holds no lora_A"});
     return out;
+}
+
+/// quanto puts modules of its own in the place of those that the assistant LoRA has hooked.
+void note_lost_assistant(const job::Job& job, const io::Document& document, Diagnostics& notes) {
+    const std::string format = text_of(job.quantization);
+    if (job.pipeline.assistant.file.empty() || !format.starts_with("quanto_")) return;
+    auto [place, key] = said_at(document, "model.qtype");
+    notes.push_back({Severity::warning, Problem::conflict, std::move(place), std::move(key), format,
+                     "torchao_float8", "samples are drawn with the assistant LoRA still merged: quanto's layers replace "
+                     "those that would take it off"});
 }
 
 /// The key that asks for a prediction without the adapter; empty: none does.
@@ -503,6 +567,8 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.text_tokens = overrides.text_tokens;
     job.pipeline = pipeline_of(config, architecture);
     job.pipeline.recovery = recovery_of(config, document, complaints, notes);
+    job.pipeline.assistant = assistant_of(config, architecture, document, complaints, notes);
+    note_lost_assistant(job, document, notes);
     check_dora(config, job.quantization, document, complaints);
     if (config.fine_tune && config.model.offloaded > 0) {
         auto [place, key] = said_at(document, "model.layer_offloading");

@@ -44,6 +44,7 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     pipeline.flush();
     const Averaged averaged(pipeline, resident, optimizer);
     pipeline.flush();
+    for (Part* part : pipeline.trained()) part->activate_assistant();
     const bool merges = pipeline.job.sampling.merges_adapter;
     if (merges) {
         pipeline.transformer_to(true);
@@ -103,6 +104,7 @@ void sample(Pipeline& pipeline, Resident& resident, const run::Optimizer& optimi
     for (Part* part : pipeline.trained()) {
         part->weights.set_adapters(true, true);
         part->weights.multipliers = multipliers;
+        part->deactivate_assistant();
     }
     pipeline.flush();
 }

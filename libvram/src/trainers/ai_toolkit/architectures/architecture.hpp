@@ -70,6 +70,19 @@ struct Offloading {
     bool leaves_parameters = false;
 };
 
+/// `assistant_lora_path` where load_model looks at it by load_training_adapter: a LoRA that keeps a distilled model from
+/// breaking down is merged into the weights while it loads, and taken off again while samples are drawn.
+struct Assistant {
+    bool merges = false;
+    std::string_view rank_at{};  // how the name of the tensor ends whose first dimension is the rank
+    bool blocks_only = false;    // its network takes linears in a module of such a name alone; else every linear
+    struct Published {
+        std::string_view file;  // part of its name
+        std::int64_t rank = 0;
+    };
+    std::span<const Published> published{};  // whose rank is known without the file
+};
+
 /// What the trainer calls an architecture: a file in this folder and a line in architectures.def. What a config may say
 /// of it stands here; how it loads, encodes, predicts and samples is its Pipeline.
 struct Architecture {
@@ -115,6 +128,7 @@ struct Architecture {
     bool text_encoder_by_qtype = false;  // its text encoder is quantised as `qtype` says, and `qtype_te` is not asked
     /// quantize(exclude=): of names in the denoiser, as fnmatch takes them.
     std::span<const std::string_view> quantization_exclude{};
+    Assistant assistant{};
     std::span<const std::string_view> options{};  // of model.model_kwargs those that it looks at
     /// Whether load_model looks at `quantize` at all, and whether the text encoder is quantised by it, not by
     /// `quantize_te`.

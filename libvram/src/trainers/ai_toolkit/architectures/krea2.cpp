@@ -43,6 +43,7 @@ class Krea2 final : public QwenImageVae {
         const job::Pipeline& parts = job.pipeline;
         const bool quantizes = job.quantization != job::Quantization::none;
         const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
+        transformer.load_training_adapter();
         if (quantizes || quantizes_text) loading.quantizes();
         if (quantizes) transformer.quantize_model();
         flush();
@@ -270,6 +271,7 @@ const Architecture architecture{
     .own_denoiser = "krea2_ai_toolkit",
     .quantizes_blocks = true,
     .quantization_exclude = quantization_exclude,
+    .assistant = {.merges = true, .rank_at = ".lora_A.weight", .blocks_only = true},
     .options = options,
     .modules = {.block_names = block_names},
     .offloading = {.attaches = true},

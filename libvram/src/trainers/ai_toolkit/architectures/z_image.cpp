@@ -165,6 +165,11 @@ constexpr std::string_view block_names[] = {"layers"};
 constexpr std::string_view quantization_exclude[] = {"t_embedder*", "cap_embedder*", "all_x_embedder*",
                                                      "all_final_layer*", "siglip_embedder*"};
 
+/// By their size on the hub, bf16 matrices of the linears in `layers`: v1 has 170 MB; v2 340,194,488 bytes, of which
+/// 340,131,840 are those of rank 64.
+constexpr Assistant::Published published_adapters[] = {{"zimage_turbo_training_adapter_v1", 32},
+                                                       {"zimage_turbo_training_adapter_v2", 64}};
+
 bool plays(const profile::ModelProfile& profile) { return profile.family == "z_image"; }
 
 // There is one net; turbo and its de-distilled sisters have the same shapes.
@@ -187,6 +192,9 @@ const Architecture architecture{
     .divisible_by = pixels_a_token,
     .quantizes_blocks = true,
     .quantization_exclude = quantization_exclude,
+    .assistant = {.merges = true,
+                  .rank_at = "diffusion_model.layers.0.attention.to_k.lora_A.weight",
+                  .published = published_adapters},
     .modules = {.block_names = block_names},
     .offloading = {.attaches = true, .text_encoder_first = true},
     .plays = plays,
