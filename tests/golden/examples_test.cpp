@@ -56,6 +56,16 @@ Verdict of_bucket(const report::Report& report, const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("examples: Z-Image Turbo with its training adapter is tight on 16 GB, where cached text makes it fit") {
+    const std::string text = example("z_image_turbo_lora");
+    CHECK(on(text, "rtx-4090").verdict == Verdict::fits);
+    CHECK(on(text, "rtx-4060-ti-16gb").verdict == Verdict::tight);
+    std::string cached = text;
+    const std::string key = "cache_text_embeddings: ";
+    cached.replace(cached.find(key), key.size() + 5, key + "true");
+    CHECK(on(cached, "rtx-4060-ti-16gb").verdict == Verdict::fits);
+}
+
 TEST_CASE("examples: Z-Image's large buckets with two pictures a batch need checkpointing") {
     check_off("z_image", "rtx-4090");
     const std::string text = example("z_image_checkpointing");

@@ -54,8 +54,7 @@ job::Job job_of(const json& said) {
     job->pipeline.assistant = {"recorded", said["assistant"], said["filled"]};
     profile::ModelProfile shrunken = catalogue().model_of(job->model);
     shrunken.id = job->model = "shrunken";
-    for (const auto& [key, value] : said["config"].items())
-        shrunken.config.values[key] = value.get<std::int64_t>();
+    for (const auto& [key, value] : said["config"].items()) shrunken.config.values[key] = value.get<std::int64_t>();
     job->described.push_back(std::move(shrunken));
     return *std::move(job);
 }
@@ -123,7 +122,7 @@ void play(const json& row) {
     const job::Batch batch = std::get<job::Training>(job.work).batches.front();
     const Tensor latents = run.empty(pipeline->latents(batch), job.dtype, shadow::Op::input);
     const Tensor timestep = run.empty({1}, Dtype::f32, shadow::Op::input);
-    stages.check("place");
+    stages.check_sizes("place");  // a module's own parameters come behind those of its children there
     for (int i = 0; i < 2; ++i) step(*pipeline, stages, latents, timestep, caption, batch);
 
     const shadow::NoGrad no_grad(run);

@@ -32,6 +32,16 @@ class Stages {
         return out;
     }
 
+    /// The same where the order is no matter: as many bytes come, one by one.
+    void check_sizes(const std::string& name) {
+        REQUIRE(at_ < recorded_.size());
+        CAPTURE(name);
+        CHECK(recorded_[at_][0] == name);
+        const bool equal = sizes(next()) == sizes(recorded_[at_][1]);
+        CHECK(equal);
+        ++at_;
+    }
+
     /// What happened since the last one is what the next recorded stage, of this name, says.
     void check(const std::string& name) {
         const nlohmann::json ours = next();
@@ -50,6 +60,14 @@ class Stages {
     }
 
   private:
+    static std::vector<std::int64_t> sizes(const nlohmann::json& events) {
+        std::vector<std::int64_t> out;
+        for (const nlohmann::json& event : events)
+            if (event > 0) out.push_back(event);
+        std::sort(out.begin(), out.end());
+        return out;
+    }
+
     static nlohmann::json part(const nlohmann::json& list, std::size_t from) {
         nlohmann::json out = nlohmann::json::array();
         for (std::size_t i = from; i < list.size() && i < from + 8; ++i) out.push_back(list[i]);

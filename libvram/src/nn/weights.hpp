@@ -44,8 +44,8 @@ struct Quantizer {
     /// Of a class whose `weight` dequantises. An adapter that was there before took nn.Linear's own forward, so that
     /// this weight is what it multiplies by.
     bool weight_is_property = false;
-    /// Of a library that puts a module of its own in the layer's place: what took the old one's forward before is called
-    /// no more.
+    /// Of a library that puts a module of its own in the layer's place: what took the old one's forward before is
+    /// called no more.
     bool replaces_module = false;
     /// What its library keeps on the GPU for the process, where a call would make it. Null: nothing.
     void (*constants)(const QuantizedLayer& layer) = nullptr;
@@ -122,7 +122,8 @@ struct Rules {
     const Quantizer* quantizer = nullptr;
     std::function<bool(std::string_view)> quantizes;  // by qualified name; null: every linear
     MemoryManager* manager = nullptr;                 // which layers live on the CPU: nn/memory_manager.hpp
-    Weights* inner = nullptr;  // an adapter around the layers themselves before they are quantised, below the trained one
+    Weights* inner =
+        nullptr;  // an adapter around the layers themselves before they are quantised, below the trained one
     std::function<Adaptation(const LayerFacts&)> adapts;  // null: no layer
     Dtype adapter_dtype = Dtype::bf16;
 };

@@ -94,8 +94,8 @@ TEST_CASE("an accuracy recovery adapter lies below the trained one, and its matr
     Weights weights(run, "model", rules);
     const Builder builder(weights);
     const Linear adapted = builder.linear("0", 64, 64, false), plain = builder.linear("1", 64, 64, false);
-    CHECK(adapted.recovered != nullptr);
-    CHECK(plain.recovered == nullptr);
+    CHECK(adapted.inner != nullptr);
+    CHECK(plain.inner == nullptr);
     CHECK(recovery.adapter_parameters() == 2 * 8 * 64);
     weights.set_adapters(false, true);  // the trained ones
     weights.base_to_gpu();

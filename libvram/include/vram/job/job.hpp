@@ -169,7 +169,8 @@ struct Recovery {
 struct Assistant {
     std::string file;  // as the job says it; empty: none
     std::int64_t rank = 0;
-    std::vector<std::string> filled{};  // a layer that its file has weights for is named here; empty: the blocks' linears
+    std::vector<std::string>
+        filled{};  // a layer that its file has weights for is named here; empty: the blocks' linears
     bool operator==(const Assistant&) const = default;
 };
 

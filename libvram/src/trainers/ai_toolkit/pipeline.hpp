@@ -77,8 +77,8 @@ class HostEmbeds {
 /// they are.
 class Part {
   public:
-    /// `recovery`: those of its accuracy recovery adapter, if it has one; `assistant`: of its assistant LoRA. It has one
-    /// of both at most.
+    /// `recovery`: those of its accuracy recovery adapter, if it has one; `assistant`: of its assistant LoRA. It has
+    /// one of both at most.
     Part(Run& run, std::string component, nn::Rules rules, const profile::ModelProfile& profile,
          std::optional<nn::Rules> recovery = std::nullopt, std::optional<nn::Rules> assistant = std::nullopt);
 

@@ -111,8 +111,7 @@ void check_offloading(Section& model, const Architecture* architecture, const Mo
 }
 
 /// Behind "|" stands an accuracy recovery adapter, for `recovery` to keep. `takes_float8`: for qfloat8.
-job::Quantization read_qtype(Section& model, std::string_view key, bool takes_float8,
-                             std::string* recovery = nullptr) {
+job::Quantization read_qtype(Section& model, std::string_view key, bool takes_float8, std::string* recovery = nullptr) {
     const Qtypes qtypes;
     const Node* node = model.value(key);
     std::string type = node != nullptr ? model.fields.text(key, "qfloat8") : "qfloat8";
@@ -238,9 +237,8 @@ void read_quantize(Section& model, const Architecture* architecture, ModelConfig
     if (quantize || (quantize_te && by_qtype)) {
         if (const Node* file = model.value("accuracy_recovery_adapter"); file != nullptr && truthy(*file))
             out.accuracy_recovery_adapter = model.fields.text("accuracy_recovery_adapter", "");
-        const job::Quantization qtype =
-            read_qtype(model, "qtype", out.layer_offloading || !out.assistant_lora_path.empty(),
-                       &out.accuracy_recovery_adapter);
+        const job::Quantization qtype = read_qtype(
+            model, "qtype", out.layer_offloading || !out.assistant_lora_path.empty(), &out.accuracy_recovery_adapter);
         if (quantize) out.quantize = qtype;
         if (quantize_te && by_qtype) out.quantize_te = qtype;
         if (!out.accuracy_recovery_adapter.empty() && !out.assistant_lora_path.empty() && model.reading.modelled)

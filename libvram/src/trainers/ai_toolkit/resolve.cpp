@@ -378,8 +378,7 @@ job::Assistant assistant_of(const Config& config, const Architecture& architectu
     out.file = config.model.assistant_lora_path;
     if (out.file.empty()) return {};
     SaidAt at = said_at(document, "model.assistant_lora_path");
-    Diagnostic said{
-        Severity::note, Problem::file_not_found, std::move(at.place), std::move(at.key), out.file, {}, {}};
+    Diagnostic said{Severity::note, Problem::file_not_found, std::move(at.place), std::move(at.key), out.file, {}, {}};
     if (is_there(out.file)) {
         expected<LoraFile> file = read_lora(out.file, architecture.assistant.rank_at);
         if (!file) {
@@ -451,8 +450,8 @@ void note_lost_assistant(const job::Job& job, const io::Document& document, Diag
     const std::string format = text_of(job.quantization);
     if (job.pipeline.assistant.file.empty() || !format.starts_with("quanto_")) return;
     auto [place, key] = said_at(document, "model.qtype");
-    notes.push_back({Severity::warning, Problem::conflict, std::move(place), std::move(key), format,
-                     "torchao_float8", "samples are drawn with the assistant LoRA still merged: quanto's layers replace "
+    notes.push_back({Severity::warning, Problem::conflict, std::move(place), std::move(key), format, "torchao_float8",
+                     "samples are drawn with the assistant LoRA still merged: quanto's layers replace "
                      "those that would take it off"});
 }
 

@@ -237,6 +237,22 @@ TEST_CASE("ai-toolkit: every complaint has its place, and they come at once") {
              Case{"a recovery adapter beside quanto's",
                   head + datasets + "      model: {name_or_path: a, arch: wan21, quantize: true, qtype: 'qfloat8|x'}\n",
                   Problem::unsupported, "config.process[0].model.qtype", 7},
+             Case{"an assistant LoRA that is merged by another library",
+                  head + datasets + "      model: {name_or_path: a, arch: flux, assistant_lora_path: a/b}\n",
+                  Problem::unsupported, "config.process[0].model.assistant_lora_path", 7},
+             Case{"an assistant LoRA of no file",
+                  head + datasets + "      model: {name_or_path: a, arch: zimage, assistant_lora_path: a/b}\n",
+                  Problem::conflict, "config.process[0].model.assistant_lora_path", 7},
+             Case{"an assistant LoRA on the host",
+                  head + datasets +
+                      "      model: {name_or_path: a, arch: zimage, assistant_lora_path: a/b/c, layer_offloading: "
+                      "true}\n",
+                  Problem::unsupported, "config.process[0].model.assistant_lora_path", 7},
+             Case{"two adapters below the trained one",
+                  head + datasets +
+                      "      model: {name_or_path: a, arch: zimage, assistant_lora_path: a/b/c, quantize: true, "
+                      "qtype: 'uint3|x'}\n",
+                  Problem::conflict, "config.process[0].model.assistant_lora_path", 7},
              Case{"a network that stops", head + "      network: {type: lorm}\n" + datasets + model, Problem::conflict,
                   "config.process[0].network.type", 6},
              Case{"a network that the trainer has not", head + "      network: {type: loha}\n" + datasets + model,

@@ -367,6 +367,49 @@ TEST_CASE("ai-toolkit: which FLUX or Krea 2 it is, its name says") {
 }
 
 TEST_CASE(
+    "ai-toolkit: an assistant LoRA is read where it lies, else its rank is a published one's or a guess that is told") {
+    const auto with = [](const std::string& more) {
+        return replaced(text, "black-forest-labs/FLUX.1-dev, arch: flux",
+                        "Tongyi-MAI/Z-Image-Turbo, arch: 'zimage:turbo', assistant_lora_path: " + more);
+    };
+    const std::string folder_of = "ostris/zimage_turbo_training_adapter/zimage_turbo_training_adapter_";
+    for (const auto& [file, rank] : {std::pair<std::string, std::int64_t>{folder_of + "v1.safetensors", 32},
+                                     {folder_of + "v2.safetensors", 64},
+                                     {"own/adapters/x.safetensors", 32}}) {
+        CAPTURE(file);
+        const Resolved out = resolve(with(file));
+        REQUIRE(out.job);
+        CHECK(out.job->pipeline.assistant == job::Assistant{file, rank, {}});
+        CHECK(std::any_of(out.notes.begin(), out.notes.end(), [&, rank = rank](const Diagnostic& note) {
+            return note.found == file && note.text.find("rank " + std::to_string(rank)) != std::string::npos;
+        }));
+    }
+    // qfloat8 stands for float8 beside it, of the transformer alone; of quanto's others samples keep it.
+    const std::string known = folder_of + "v2.safetensors";
+    const job::Job eight = good(with(known + ", quantize: true"));
+    CHECK(eight.quantization == job::Quantization::torchao_float8);
+    CHECK(eight.pipeline.text_encoder_quantization == job::Quantization::quanto_qfloat8);
+    const Resolved lost = resolve(with(known + ", quantize: true, qtype: qint8"));
+    REQUIRE(lost.job);
+    CHECK(std::any_of(lost.notes.begin(), lost.notes.end(), [](const Diagnostic& note) {
+        return note.severity == Severity::warning && note.found == "quanto_qint8";
+    }));
+
+    const io::TemporaryFolder folder;
+    const std::string layer = "diffusion_model.layers.0.attention.to_k.lora_";
+    folder.write("own.safetensors",
+                 io::safetensors(std::vector<io::MadeTensor>{{layer + "A.weight", {4, 3840}, "BF16"},
+                                                             {layer + "B.weight", {3840, 4}, "BF16"}}));
+    const std::string own = folder.path("own.safetensors");
+    CHECK(good(with("'" + own + "'")).pipeline.assistant ==
+          job::Assistant{own, 4, {"transformer.layers.0.attention.to_k"}});
+    folder.write("none.safetensors", io::safetensors(std::vector<io::MadeTensor>{{"lora_A.weight", {4, 4}, "BF16"}}));
+    const Resolved none = resolve(with("'" + folder.path("none.safetensors") + "'"));
+    REQUIRE_FALSE(none.job);
+    CHECK(none.job.error().front().problem == Problem::conflict);
+}
+
+TEST_CASE(
     "ai-toolkit: an accuracy recovery adapter is read where it lies, and else taken for what the published ones are") {
     const auto with = [](const std::string& arch, const std::string& more) {
         return replaced(text, "black-forest-labs/FLUX.1-dev, arch: flux, quantize: true",

@@ -70,8 +70,8 @@ struct Offloading {
     bool leaves_parameters = false;
 };
 
-/// `assistant_lora_path` where load_model looks at it by load_training_adapter: a LoRA that keeps a distilled model from
-/// breaking down is merged into the weights while it loads, and taken off again while samples are drawn.
+/// `assistant_lora_path` where load_model looks at it by load_training_adapter: a LoRA that keeps a distilled model
+/// from breaking down is merged into the weights while it loads, and taken off again while samples are drawn.
 struct Assistant {
     bool merges = false;
     std::string_view rank_at{};  // how the name of the tensor ends whose first dimension is the rank

@@ -86,8 +86,7 @@ class ZImage final : public Pipeline {
         {
             const StageScope stage(run, "denoise");
             latents = run.empty(this->latents(image), Dtype::f32, Op::to_device);
-            const Tensor timesteps = run.empty({job.sampling.steps}, Dtype::f32, Op::to_device);
-            const Tensor sigmas = run.empty({job.sampling.steps + 1}, Dtype::f32, Op::cat);
+            const Tensors schedule = set_timesteps();
             PromptEmbeds prompt_embeds = conditional_embeds;
             job::Batch batch = image;
             if (guides) {
@@ -95,35 +94,44 @@ class ZImage final : public Pipeline {
                 for (const Tensor& one : unconditional_embeds.text_embeds) prompt_embeds.text_embeds.push_back(one);
             }
             const models::Request request = request_of(batch, prompt_embeds);
-            Tensor timestep, latent_model_input, noise_pred;
-            Tensors model_out_list;
+            if (guides) {  // _precomputed_t_norms, as a list of numbers
+                Tensor norms = shadow::rsub_scalar(schedule[0]);
+                norms = shadow::div_scalar(std::move(norms));
+            }
+            // Names of the function, which hold what they have until they are bound again.
+            Tensor timestep, timestep_model_input, latents_typed, latent_model_input, noise_pred, pos, neg, pred;
+            Tensors args, model_out_list;
             for (int i = 0; i < 2; ++i) {
+                timestep = Tensor();
                 timestep = run.empty({1}, Dtype::f32, Op::sub);
                 timestep = shadow::div_scalar(std::move(timestep));
-                {
-                    const Tensor latents_typed = shadow::to(latents, job.dtype);
-                    latent_model_input = guides ? shadow::repeat(latents_typed, {2, 1, 1, 1}) : latents_typed;
+                if (guides) {
+                    latents_typed = shadow::to(latents, job.dtype);
+                    latent_model_input = shadow::repeat(latents_typed, {2, 1, 1, 1});
+                    timestep_model_input = shadow::repeat(timestep, {2});
+                } else {
+                    latent_model_input = shadow::to(latents, job.dtype);
+                    timestep_model_input = timestep;
                 }
                 latent_model_input = shadow::unsqueeze(std::move(latent_model_input), 2);
-                Tensors args = shadow::unbind(latent_model_input, 0);
-                args.push_back(guides ? shadow::repeat(timestep, {2}) : timestep);
+                args = shadow::unbind(latent_model_input, 0);
+                args.push_back(timestep_model_input);
                 for (const Tensor& one : prompt_embeds.text_embeds) args.push_back(one);
                 model_out_list = transform_all(args, request);
                 if (guides) {
-                    const Tensor pos = shadow::to_float(model_out_list[0]);
-                    const Tensor neg = shadow::to_float(model_out_list[1]);
-                    Tensor pred = shadow::sub(pos, neg);
-                    pred = shadow::mul_scalar(std::move(pred));
-                    pred = shadow::add(pos, std::move(pred));
+                    noise_pred = Tensor();
+                    pos = shadow::to_float(model_out_list[0]);
+                    neg = shadow::to_float(model_out_list[1]);
+                    Tensor apart = shadow::sub(pos, neg);
+                    apart = shadow::mul_scalar(std::move(apart));
+                    pred = shadow::add(pos, std::move(apart));
                     noise_pred = shadow::stack(std::array{pred}, 0);
                 } else {
                     noise_pred = stacked(model_out_list);
                 }
                 noise_pred = shadow::squeeze(std::move(noise_pred), 2);
                 noise_pred = shadow::neg(noise_pred);
-                // FlowMatchEulerDiscreteScheduler.step: sample + dt * model_output, all in fp32
-                Tensor moved = shadow::mul_scalar(noise_pred);
-                latents = shadow::add(latents, std::move(moved));
+                latents = scheduler_step(noise_pred, latents);
             }
         }
         {
