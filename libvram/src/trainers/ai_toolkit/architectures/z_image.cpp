@@ -82,11 +82,12 @@ class ZImage final : public Pipeline {
         transformer.to_gpu();
         const bool guides = job.sampling.guidance > 1;  // the pipeline's scale begins at 0
         Tensor latents;
+        Tensors schedule;  // the scheduler's, which outlives the pictures
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         {
             const StageScope stage(run, "denoise");
             latents = run.empty(this->latents(image), Dtype::f32, Op::to_device);
-            const Tensors schedule = set_timesteps();
+            schedule = set_timesteps();
             PromptEmbeds prompt_embeds = conditional_embeds;
             job::Batch batch = image;
             if (guides) {
