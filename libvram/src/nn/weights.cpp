@@ -111,7 +111,7 @@ void Weights::leave_managed_on_host() {
         take_away(run_, *parameter);
         parameter->stays_on_host = true;
     }
-    if (rules_.recovery != nullptr) rules_.recovery->leave_managed_on_host();
+    if (rules_.inner != nullptr) rules_.inner->leave_managed_on_host();
 }
 
 void Weights::base_to_cpu() { take_away(run_, base_); }
