@@ -38,22 +38,27 @@ Parameter& Weights::adapter(const Dims& sizes, Dtype dtype, bool buffer) {
 }
 
 namespace {
+/// Bits of Run::module_modes, from Weights::modes_at on.
+enum : std::int32_t { adapters_off = 1, adapters_evaluate = 2, modules_train = 4 };
+
 void note(shadow::Run& run, const Parameter& parameter) {
     if (run.memo() != nullptr && run.memo()->provenance != nullptr)
         run.memo()->provenance->put(&parameter, parameter.value.storage()->slot);
 }
 }  // namespace
 
+// Each changes its own bits alone: the others may be another model's.
 void Weights::set_adapters(bool active, bool training) {
     adapters_active_ = active;
     adapters_training_ = training;
-    const std::int32_t modes = (active ? 0 : 1) + (training ? 0 : 2) + (training_ ? 4 : 0);
-    run_.module_modes = (run_.module_modes & ~(7 << modes_at)) | (modes << modes_at);
+    const std::int32_t modes = (active ? 0 : adapters_off) | (training ? 0 : adapters_evaluate);
+    run_.module_modes = (run_.module_modes & ~((adapters_off | adapters_evaluate) << modes_at)) | (modes << modes_at);
 }
 
 void Weights::train(bool mode) {
     training_ = mode;
-    run_.module_modes = (run_.module_modes & ~(4 << modes_at)) | ((mode ? 4 : 0) << modes_at);
+    const std::int32_t modes = mode ? modules_train : 0;
+    run_.module_modes = (run_.module_modes & ~(modules_train << modes_at)) | (modes << modes_at);
 }
 
 void Weights::place(std::deque<Parameter>& group, Category category) {

@@ -352,7 +352,17 @@ class Changes {
         const Architecture* architecture = architecture_named(config_.model.arch);
         const io::Node* on = said("model.layer_offloading");
         const bool is_off = on == nullptr || on->boolean() == nullptr || !*on->boolean();
-        if (is_off && architecture != nullptr && architecture->offloading.attaches)
+        const bool attaches = architecture != nullptr && architecture->offloading.attaches;
+        if (!is_off && attaches && (model.offloaded < 1 || model.offloaded_text_encoder < 1))
+            add({Lever::offloading,
+                 "all layers wait in host memory",
+                 {set("model.layer_offloading_transformer_percent", "1.0"),
+                  set("model.layer_offloading_text_encoder_percent", "1.0")},
+                 {},
+                 Price::speed,
+                 "each layer crosses the bus on every pass",
+                 "Model > Transformer Offload %, Text Encoder Offload %"});
+        if (is_off && attaches)
             for (const auto& [share, text] : {std::pair{"0.5", "half of the layers wait in host memory"},
                                               {"1.0", "all layers wait in host memory"}})
                 add({Lever::offloading,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/adapter/toolkit.hpp"
+#include "shadow/run.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -74,6 +75,10 @@ nn::Adaptation adaptation_of(const nn::LayerFacts& layer, const job::Lora& lora,
     if (is_full) return {.style = &nn::adapter::toolkit_full};
     const std::int64_t rank = rank_of(layer, names, lora);
     if (rank == 0) return {};
+    // DoRAModule.__init__ raises NotImplementedError.
+    if (lora.kind == job::AdapterKind::dora && layer.kind == Kind::conv2d)
+        throw shadow::Refused("ai-toolkit's dora takes no convolution, and " + std::string(layer.name) + " is one",
+                              "config.process[0].network.type");
     return {.style = style_of(lora.kind),
             .rank = rank,
             .factor = lora.factor,
