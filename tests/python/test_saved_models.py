@@ -61,6 +61,19 @@ def test_a_path_counts_from_the_jobs_folder(tmp_path: Path) -> None:
     assert "no model that vramest knows" in done.stdout and "weights, by their headers" in done.stdout
 
 
+def test_what_torch_refuses_of_a_config_is_told_where_the_config_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"_class_name": "HunyuanVideo15Transformer3DModel", "patch_size": 1000}')
+    job = tmp_path / "job.yaml"
+    job.write_text("vramest: 1\ntrainer: torch\nmodel: ./net\ncapacity: 80GiB\n")
+    report = vramest.check(job)
+    assert report.verdict == "cannot_say"
+    error = next(note for note in report.diagnostics if note.severity == "error")
+    assert "PyTorch refuses this job" in error.text
+    assert (error.key, error.line, error.column) == ("model", 3, 8)
+
+
 def test_gguf(tmp_path: Path) -> None:
     name, elements = b"blk.0.attn_q.weight", 512
     header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", len(name)) + name

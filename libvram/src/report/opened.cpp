@@ -109,6 +109,9 @@ expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Open
     const auto failed = [&](Problem problem, std::string text) {
         return Unexpected{{{Severity::error, problem, {document.file_name, 0, 0}, "", "", "", std::move(text)}}};
     };
+    // What a folder or a file was read of says its own sizes.
+    const bool is_described = !opened.job.described.empty();
+    const std::string model = opened.job.component ? "component" : "model";
     try {
         return step();
     } catch (const Overflow& overflow) {
@@ -118,18 +121,17 @@ expected<run::Facts> guarded(const std::function<run::Facts()>& step, const Open
         return complaint(Problem::conflict, document, said(document, key), key, missing.what(), "auto");
     } catch (const shadow::Refused& refused) {
         const std::string text = std::string("PyTorch refuses this job: ") + refused.what();
-        if (refused.key.empty()) return failed(Problem::out_of_range, text);
-        return complaint(Problem::out_of_range, document, said(document, refused.key), refused.key, text);
+        const std::string key = refused.key.empty() && is_described ? model : refused.key;
+        if (key.empty()) return failed(Problem::out_of_range, text);
+        return complaint(Problem::out_of_range, document, said(document, key), key, text);
     } catch (const shadow::TraceTooLong& too_long) {
         return failed(Problem::out_of_range, std::string("this job is too long to be played: ") + too_long.what());
     } catch (const std::bad_alloc&) {
         return failed(Problem::out_of_range, "this job is too long to be played: memory ran out");
     } catch (const std::logic_error& bug) {
-        if (!opened.job.described.empty()) {
-            const std::string key = opened.job.component ? "component" : "model";
-            return complaint(Problem::unsupported, document, said(document, key), key,
+        if (is_described)
+            return complaint(Problem::unsupported, document, said(document, model), model,
                              "the config of " + opened.job.model + " does not hang together: " + bug.what());
-        }
         return failed(Problem::unsupported, std::string("an error of vramest's own: ") + bug.what());
     }
 }
