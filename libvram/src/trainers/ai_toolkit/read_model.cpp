@@ -69,7 +69,12 @@ void read_offloading(Section& model, const Architecture* architecture, ModelConf
     const bool auto_memory = model.flag("auto_memory", false);
     out.layer_offloading = model.flag("layer_offloading", auto_memory);
     const auto share = [&](std::string_view key) {
-        return std::clamp(model.fields.number(key, {.min = 0, .max = 1e6}, 1), 0.0, 1.0);
+        const double said = model.fields.number(key, {.min = 0, .max = 1e6}, 1);
+        if (said > 1)
+            model.fields.complain(key, Problem::out_of_range,
+                                  model.fields.path(key) + " is a share: from 1 on every layer is offloaded", "1",
+                                  Severity::warning);
+        return std::clamp(said, 0.0, 1.0);
     };
     const double offloaded = share("layer_offloading_transformer_percent"),
                  text_encoder = share("layer_offloading_text_encoder_percent");
@@ -336,11 +341,12 @@ void read_model(Section& process, Config& config) {
     out.names = {model.parts("only_if_contains"), model.parts("ignore_if_contains")};
     const Architecture* architecture = model.reading.architecture;
     const bool quantizes = architecture == nullptr || architecture->quantizes;
-    if (!quantizes && model.flag("quantize", false))
-        model.fields.complain("quantize", Problem::unsupported,
-                              std::string("the trainer quantises nothing of ") + std::string(architecture->title) +
-                                  "; it only keeps the adapter apart while it samples",
-                              {}, Severity::warning);
+    for (const auto& [key, rest] :
+         {std::pair{"quantize", "; it only keeps the adapter apart while it samples"}, {"quantize_te", ""}})
+        if (!quantizes && model.value(key) != nullptr && model.flag(key, false))
+            model.fields.complain(key, Problem::unsupported,
+                                  "the trainer quantises nothing of " + std::string(architecture->title) + rest, {},
+                                  Severity::warning);
     // bitsandbytes', of encoders that `quantize` leaves alone.
     if (const std::int64_t bits = model.fields.integer("text_encoder_bits", {.min = 1}, 16); !quantizes && bits < 16)
         model.refuse("text_encoder_bits", "a text encoder in 8 or 4 bits is not");
