@@ -93,13 +93,7 @@ Diagnosis diagnose(py::handle log, py::handle config, py::handle text, const std
 
     const py::gil_scoped_release released;
     if (!asked) return (**reader).finish(path.source);
-    const expected<io::Document> document = asked->document();
-    asked->options.compares_checkpointing = false;
-    const report::Report report = document ? report::check(*document, asked->options, catalogue())
-                                           : report::refused(asked->source, document.error());
-    Diagnosis out = (**reader).finish(path.source, &report);
-    if (document) add_change(out, *document, asked->options, catalogue());
-    return out;
+    return finish_beside(**reader, path.source, asked->document(), asked->source, asked->options, catalogue());
 }
 
 std::string repr(const Diagnosis& d) {

@@ -31,16 +31,10 @@ expected<io::Document> read_config(const std::string& file) {
 
 /// Beside the config that was run, on the card that the flags or else the log name.
 diagnosis::Diagnosis beside_config(const Arguments& arguments, LogReader& log) {
-    const profile::Catalogue catalogue = profile::Catalogue::built_in();
     report::CheckOptions options = arguments.options;
-    options.compares_checkpointing = false;
     if (options.gpu.empty() && options.capacity == 0) options.capacity = log.capacity();
-    const expected<io::Document> config = read_config(arguments.file);
-    const report::Report report =
-        config ? report::check(*config, options, catalogue) : report::refused(arguments.file, config.error());
-    diagnosis::Diagnosis answer = log.finish(arguments.log, &report);
-    if (config) diagnosis::add_change(answer, *config, options, catalogue);
-    return answer;
+    return finish_beside(log, arguments.log, read_config(arguments.file), arguments.file, options,
+                         profile::Catalogue::built_in());
 }
 
 }  // namespace

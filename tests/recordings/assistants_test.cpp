@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -151,14 +150,5 @@ void play(const json& row) {
 }  // namespace
 
 TEST_CASE("ai-toolkit's assistant LoRAs are met event by event") {
-    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/assistants.jsonl");
-    REQUIRE(rows.good());
-    std::size_t played = 0;
-    for (std::string line; std::getline(rows, line); ++played) {
-        const json row = json::parse(line);
-        const std::string id = row["case"]["id"];
-        CAPTURE(id);
-        play(row);
-    }
-    CHECK(played == 3);
+    CHECK(tests::play_rows("assistants.jsonl", play) == 3);
 }

@@ -2,7 +2,6 @@
 // record_captions.py there), played event by event.
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -107,14 +106,5 @@ void play(const json& row) {
 }  // namespace
 
 TEST_CASE("captions of several lengths in one call are met event by event") {
-    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/captions.jsonl");
-    REQUIRE(rows.good());
-    std::size_t played = 0;
-    for (std::string line; std::getline(rows, line); ++played) {
-        const json row = json::parse(line);
-        const std::string id = row["case"]["id"];
-        CAPTURE(id);
-        play(row);
-    }
-    CHECK(played == 6);
+    CHECK(tests::play_rows("captions.jsonl", play) == 6);
 }

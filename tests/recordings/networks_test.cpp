@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -172,15 +171,4 @@ void play(const json& row) {
 
 }  // namespace
 
-TEST_CASE("recorded networks are met event by event") {
-    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/networks.jsonl");
-    REQUIRE(rows.good());
-    std::size_t played = 0;
-    for (std::string line; std::getline(rows, line); ++played) {
-        const json row = json::parse(line);
-        const std::string id = row["case"]["id"];
-        CAPTURE(id);
-        play(row);
-    }
-    CHECK(played >= 120);
-}
+TEST_CASE("recorded networks are met event by event") { CHECK(tests::play_rows("networks.jsonl", play) >= 120); }

@@ -2,7 +2,6 @@
 // event by event: the same sizes in the same order, and between two allocations the same frees.
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -134,16 +133,11 @@ void play(const json& row, const job::Optimizer& kind) {
 }  // namespace
 
 TEST_CASE("recorded optimizers are met event by event") {
-    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/optimizers.jsonl");
-    REQUIRE(rows.good());
-    std::size_t played = 0;
-    for (std::string line; std::getline(rows, line); ++played) {
-        const json row = json::parse(line);
+    const auto by_kind = [](const json& row) {
         const std::string id = row["case"]["id"];
-        CAPTURE(id);
         const auto kind = kinds.find(id.substr(0, id.rfind('-')));
         REQUIRE(kind != kinds.end());
         play(row, kind->second);
-    }
-    CHECK(played >= 90);
+    };
+    CHECK(tests::play_rows("optimizers.jsonl", by_kind) >= 90);
 }

@@ -3,7 +3,6 @@
 // run.
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -85,13 +84,7 @@ std::size_t mark_from(const shadow::Trace& trace, std::size_t from, shadow::Mark
 }  // namespace
 
 TEST_CASE("steps of ai-toolkit's concept slider are met event by event") {
-    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/sliders.jsonl");
-    REQUIRE(rows.good());
-    std::size_t played = 0;
-    for (std::string line; std::getline(rows, line); ++played) {
-        const json row = json::parse(line);
-        const std::string id = row["case"]["id"];
-        CAPTURE(id);
+    const auto play = [](const json& row) {
         shadow::Kernels kernels;
         kernels.scratch = false;
         shadow::Run run(kernels, true);
@@ -107,6 +100,6 @@ TEST_CASE("steps of ai-toolkit's concept slider are met event by event") {
         part.events.resize(mark_from(run.trace, from, stage_begin, "clip"));
         tests::Stages stages(part, row["result"]["stages"], from);
         stages.check("guided");
-    }
-    CHECK(played == 12);
+    };
+    CHECK(tests::play_rows("sliders.jsonl", play) == 12);
 }

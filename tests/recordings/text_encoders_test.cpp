@@ -3,10 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "recordings/stages.hpp"
 #include "shadow/run.hpp"
 #include "trainers/ai_toolkit/play.hpp"
 #include "trainers/ai_toolkit/resolve.hpp"
@@ -62,13 +62,8 @@ Played play(const json& said) {
 }  // namespace
 
 TEST_CASE("ai-toolkit's steps with train_text_encoder are met to the byte") {
-    std::ifstream rows(std::string(VRAM_SOURCE_DIR) + "/tests/reference/truth/text_encoders.jsonl");
-    REQUIRE(rows.good());
-    int met = 0;
-    for (std::string line; std::getline(rows, line); ++met) {
-        const json row = json::parse(line), &said = row["case"], &recorded = row["result"];
-        const std::string id = said["id"];
-        CAPTURE(id);
+    const auto meet = [](const json& row) {
+        const json &said = row["case"], &recorded = row["result"];
         const Played played = play(said);
         if (recorded.contains("adapted_modules")) {
             CHECK(played.facts.counts.adapted_modules == recorded["adapted_modules"]);
@@ -91,6 +86,6 @@ TEST_CASE("ai-toolkit's steps with train_text_encoder are met to the byte") {
                 CHECK(span->tensors_peak - step->tensors_start == bytes);
             }
         }
-    }
-    CHECK(met == 12);
+    };
+    CHECK(tests::play_rows("text_encoders.jsonl", meet) == 12);
 }

@@ -115,12 +115,18 @@ Diagnosis diagnose(std::string_view log, std::string source, const report::Repor
     return reader.finish(std::move(source), report);
 }
 
-void add_change(Diagnosis& diagnosis, io::Document config, const report::CheckOptions& options,
-                const profile::Catalogue& catalogue) {
-    if (!diagnosis.prediction || !is_of_size(diagnosis.kind)) return;
-    const advise::Advised advised = advise::advise(std::move(config), options, catalogue);
-    if (advised.fits.empty()) return;
-    diagnosis.prediction->change = advise::lines_of(advised.fits.front(), advised.before);
+Diagnosis finish_beside(LogReader& log, std::string source, const expected<io::Document>& config,
+                        const std::string& config_source, report::CheckOptions options,
+                        const profile::Catalogue& catalogue) {
+    options.compares_checkpointing = false;
+    const report::Report report =
+        config ? report::check(*config, options, catalogue) : report::refused(config_source, config.error());
+    Diagnosis out = log.finish(std::move(source), &report);
+    const bool is_short = report.verdict == report::Verdict::tight || report.verdict == report::Verdict::does_not_fit;
+    if (!is_short || !is_of_size(out.kind)) return out;
+    const advise::Advised advised = advise::advise(*config, options, catalogue);
+    if (!advised.fits.empty()) out.prediction->change = advise::lines_of(advised.fits.front(), advised.before);
+    return out;
 }
 
 LogReader read_log(std::istream& stream, const Knowledge& knowledge) {

@@ -49,10 +49,12 @@ class LogReader {
 [[nodiscard]] expected<LogReader> read_log(const std::filesystem::path& path,
                                            const Knowledge& knowledge = Knowledge::built_in());
 
-/// Adds the change to the config that was run, `prediction->change`: the first that advise::advise proposes, where the
-/// failure is one of size and the config is predicted not to fit. Arguments are those of advise::advise.
-void add_change(Diagnosis& diagnosis, io::Document config, const report::CheckOptions& options,
-                const profile::Catalogue& catalogue);
+/// `log.finish` beside the config that was run: its check, and where the failure is one of size and the config is
+/// predicted not to fit, the first change that advise::advise proposes, `prediction->change`. What cannot be read of
+/// the config is told as `check` tells it, of `config_source`.
+[[nodiscard]] Diagnosis finish_beside(LogReader& log, std::string source, const expected<io::Document>& config,
+                                      const std::string& config_source, report::CheckOptions options,
+                                      const profile::Catalogue& catalogue);
 
 /// What is said of a log that cannot be read: nothing recognised, these complaints.
 [[nodiscard]] Diagnosis unreadable(std::string source, Diagnostics complaints);

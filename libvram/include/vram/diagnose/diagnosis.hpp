@@ -118,7 +118,7 @@ struct Prediction {
     bool agrees = false;          // with where it died; false where that is not compared
     Bytes needs_low = 0, needs_high = 0;  // of the phase that failed, where the report has it; else of `phase`
     Bytes capacity = 0;
-    /// What makes it fit, the safest that is known (add_change): what it is, then a line for each edit of the
+    /// What makes it fit, the safest that is known (finish_beside): what it is, then a line for each edit of the
     /// config and for what is typed. Empty where the config is not what failed, or nothing makes it fit.
     std::vector<std::string> change;
     bool operator==(const Prediction&) const = default;

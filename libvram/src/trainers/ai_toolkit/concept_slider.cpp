@@ -52,7 +52,7 @@ ConceptSlider::ConceptSlider(Pipeline& pipeline, Resident& resident, run::Facts&
     : Training(pipeline, resident, facts), slider_(slider) {}
 
 // network.set_multiplier: whatever predicts with the network does it with one number for all items.
-void ConceptSlider::set_multipliers() {
+void ConceptSlider::take_one_multiplier() {
     for (Part* part : pipeline_.trained()) part->weights.multipliers = 1;
 }
 
@@ -89,7 +89,7 @@ ConceptSlider::Handed ConceptSlider::handed(const job::Batch& batch, const Frame
 }
 
 Bytes ConceptSlider::kept_by_prediction(const job::Batch& batch, Frame& frame, const Tensor& latents) {
-    set_multipliers();
+    take_one_multiplier();
     PromptEmbeds target, anchor;
     {
         const ComponentScope scope(run_, "batch", Category::latents_and_embeddings);
@@ -107,7 +107,7 @@ Tensor ConceptSlider::predict_and_compare(const job::Batch& batch, const Tensor&
                                           Bytes) {
     const bool anchored = resident_.own_prompts.size() > anchor_class;
     const std::int64_t num_embeds = anchored ? 4 : 3;
-    set_multipliers();
+    take_one_multiplier();
     for (Part* part : pipeline_.trained()) part->weights.set_adapters(false, true);
     PromptEmbeds positive_embeds, target_class_embeds, negative_embeds, anchor_embeds, combo_embeds;
     Tensor combo_pred, positive_target, negative_target;

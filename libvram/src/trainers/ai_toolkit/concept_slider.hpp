@@ -35,7 +35,7 @@ class ConceptSlider final : public Training {
     /// get_guided_loss's names from its first prediction on.
     struct Guided;
 
-    void set_multipliers();
+    void take_one_multiplier();
     [[nodiscard]] Handed handed(const job::Batch& batch, const Frame& frame, Tensor noisy_latents,
                                 const PromptEmbeds& target_class, const PromptEmbeds& anchor);
     [[nodiscard]] PromptEmbeds batch_of(std::size_t prompt, std::int64_t count);

@@ -371,18 +371,21 @@ nn::Rules Pipeline::plain_rules(Dtype dtype, job::Quantization quantization) {
     return rules;
 }
 
-void Pipeline::load_on_host(Loading& loading) {
-    const job::Pipeline& parts = job.pipeline;
+void Pipeline::load_transformer_on_host(Loading& loading) {
     const bool quantizes = job.quantization != job::Quantization::none;
-    const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
     transformer.load_training_adapter();
-    if (quantizes || quantizes_text) loading.quantizes();
+    if (quantizes || quantizes_text()) loading.quantizes();
     if (quantizes) transformer.quantize_model();
     flush();
     transformer.attach_memory_manager();
+}
+
+void Pipeline::load_on_host(Loading& loading) {
+    const job::Pipeline& parts = job.pipeline;
+    load_transformer_on_host(loading);
     Part& text_encoder = *text_encoders[0];
     text_encoder.attach_memory_manager();
-    load_text_encoder(text_encoder, quantizes_text);
+    load_text_encoder(text_encoder, quantizes_text());
     if (!parts.low_vram) transformer.to_gpu();
     flush();
     transformer.to_gpu();  // BaseSDTrainProcess.run

@@ -257,6 +257,11 @@ class Pipeline {
     /// load_model of classes that load on the host: the transformer is quantised through the GPU, the one text encoder
     /// on it; then unet.to(device), whatever low_vram says. The VAE stays on the host.
     void load_on_host(Loading& loading);
+    /// Its first half: the transformer, with its training adapter merged and its layers managed.
+    void load_transformer_on_host(Loading& loading);
+    [[nodiscard]] bool quantizes_text() const {
+        return job.pipeline.text_encoder_quantization != job::Quantization::none;
+    }
     /// load_model of StableDiffusion's branches: the transformer is quantised on the GPU, with low_vram on the host,
     /// and then stands on the GPU. `quantizes_any`: it, or what comes behind it.
     void load_transformer(Loading& loading, bool quantizes_any);

@@ -41,17 +41,11 @@ class Krea2 final : public QwenImageVae {
 
     void load_model(Loading& loading) override {
         const job::Pipeline& parts = job.pipeline;
-        const bool quantizes = job.quantization != job::Quantization::none;
-        const bool quantizes_text = parts.text_encoder_quantization != job::Quantization::none;
-        transformer.load_training_adapter();
-        if (quantizes || quantizes_text) loading.quantizes();
-        if (quantizes) transformer.quantize_model();
-        flush();
-        transformer.attach_memory_manager();
+        load_transformer_on_host(loading);
         transformer.move(!parts.low_vram);
         flush();
         Part& text_encoder = *text_encoders[0];
-        if (quantizes_text) {
+        if (quantizes_text()) {
             text_encoder.load_full();
             text_encoder.quantize();
             text_encoder.loaded();
