@@ -26,6 +26,8 @@ struct Diffusers {
     };
     using Upsampler = Upsample2D;
     static constexpr bool divides = true, checkpoints_first_of_middle = false;
+    /// Of the timestep's embedding.
+    static Dtype time_dtype(const Tensor& sample, const nn::Conv&) { return sample.dtype(); }
 };
 
 /// Those of sd-scripts, attention as with --sdpa. A transformer is a checkpoint.
@@ -58,6 +60,8 @@ struct SdScripts {
         nn::Conv conv;
     };
     static constexpr bool divides = false, checkpoints_first_of_middle = true;
+    /// ModelMixin.dtype, that of its first parameter.
+    static Dtype time_dtype(const Tensor&, const nn::Conv& conv_in) { return conv_in.weight->value.dtype(); }
 };
 
 /// What the blocks share in one forward.
@@ -310,7 +314,7 @@ class UNet2DConditionModel : public Model {
     [[nodiscard]] Tensor get_time_embed(const Tensor& sample, const Tensor& timestep) const {
         const Tensor timesteps = expand(timestep, {sample.size(0)});
         Tensor t_emb = timestep_embedding(timesteps, time_channels_, true);
-        t_emb = to(t_emb, sample.dtype());
+        t_emb = to(t_emb, Parts::time_dtype(sample, conv_in));
         return t_emb;
     }
 

@@ -169,6 +169,7 @@ void scatter_reduce_(Tensor& x, Tensor index, Tensor src);
 [[nodiscard]] Tensor repeat(Tensor x, Dims times);
 [[nodiscard]] Tensor arange(Run& run, std::int64_t count, Dtype dtype);
 [[nodiscard]] Tensor mse_loss(Tensor input, Tensor target);
+[[nodiscard]] Tensor mse_loss_each(Tensor input, Tensor target);  ///< reduction="none"
 
 /// What autocast makes of an argument of an op on its lower-precision or fp32 list; `x` itself when autocast is off.
 /// An op's arguments are cast from the last to the first: torch's wrapper casts them in a call's argument list, which

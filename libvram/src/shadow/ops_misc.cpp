@@ -405,7 +405,10 @@ Tensor repeat(Tensor x_in, Dims times) {
 
 Tensor arange(Run& run, std::int64_t count, Dtype dtype) { return run.empty({count}, dtype, Op::arange); }
 
-Tensor mse_loss(Tensor input_in, Tensor target_in) {
+namespace {
+
+/// `each`: reduction="none".
+Tensor squared_error(Tensor input_in, Tensor target_in, bool each) {
     const Tensor held_input = std::move(input_in), held_target = std::move(target_in);
     Tensor target = autocast_fp32(held_target), input = autocast_fp32(held_input);
     Run& run = input.run();
@@ -414,9 +417,15 @@ Tensor mse_loss(Tensor input_in, Tensor target_in) {
         run.save(*node, input);
         run.save(*node, target);
     }
-    Tensor out = run.empty({}, input.dtype(), Op::mse_loss);
+    Tensor out = each ? run.empty_like(input, Op::mse_loss) : run.empty({}, input.dtype(), Op::mse_loss);
     Run::attach(out, node);
     return out;
 }
+
+}  // namespace
+
+Tensor mse_loss(Tensor input, Tensor target) { return squared_error(std::move(input), std::move(target), false); }
+
+Tensor mse_loss_each(Tensor input, Tensor target) { return squared_error(std::move(input), std::move(target), true); }
 
 }  // namespace vram::shadow

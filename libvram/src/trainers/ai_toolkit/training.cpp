@@ -15,30 +15,9 @@ namespace {
 using shadow::Category;
 using shadow::ComponentScope;
 using shadow::Dims;
-using shadow::Node;
-using shadow::NodeRef;
 using shadow::NoGrad;
 using shadow::Op;
 using shadow::StageScope;
-
-// mse_loss(reduction="none"): keeps both; its backward makes one tensor.
-void squared_error_backward(Run& run, Node& node, Tensors&, Tensors& out) {
-    const Tensor input = run.unpack(node.saved[0]);
-    const Tensor target = run.unpack(node.saved[1]);
-    if (node.needs(0)) out[0] = run.empty_like(input, Op::mse_loss_backward);
-}
-Tensor squared_error(Tensor input_in, Tensor target_in) {
-    const Tensor input = std::move(input_in), target = std::move(target_in);
-    Run& run = input.run();
-    NodeRef node = run.record(Op::mse_loss, squared_error_backward, {&input, &target});
-    if (node) {
-        run.save(*node, input);
-        run.save(*node, target);
-    }
-    Tensor out = run.empty_like(input, Op::mse_loss);
-    Run::attach(out, node);
-    return out;
-}
 
 void checkpoint(Pipeline& pipeline, bool on) {
     for (Part* part : pipeline.trained()) part->model->gradient_checkpointing = on;
@@ -525,14 +504,14 @@ Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& batch_la
     {
         Tensor prediction = shadow::to_float(noise_pred);
         Tensor wanted = shadow::to_float(target);
-        loss = squared_error(std::move(prediction), std::move(wanted));
+        loss = shadow::mse_loss_each(std::move(prediction), std::move(wanted));
     }
     loss = shadow::mul_scalar(loss);  // * local_loss_scale
     loss = pipeline_.scale_loss(std::move(loss));
     if (objective.prior_divergence) {
         Tensor prediction = shadow::to_float(noise_pred);
         Tensor prior = shadow::to_float(prior_pred);
-        Tensor nearness = squared_error(std::move(prediction), std::move(prior));
+        Tensor nearness = shadow::mse_loss_each(std::move(prediction), std::move(prior));
         nearness = shadow::mul_scalar(std::move(nearness));
         loss = shadow::add(loss, std::move(nearness));
     }
@@ -545,7 +524,7 @@ Tensor Training::calculate_loss(const Tensor& noise_pred, const Tensor& batch_la
         {
             Tensor prediction = shadow::to_float(noise_pred);
             Tensor prior = shadow::to_float(prior_pred);
-            prior_loss = squared_error(std::move(prediction), std::move(prior));
+            prior_loss = shadow::mse_loss_each(std::move(prediction), std::move(prior));
         }
         prior_loss = shadow::mul(prior_loss, prior_mask);
         prior_loss = shadow::mul_scalar(prior_loss);

@@ -1,0 +1,58 @@
+#include "nn/adapter/sd_scripts.hpp"
+
+#include <utility>
+
+
+namespace vram::nn::adapter {
+namespace {
+
+using shadow::Op;
+
+// Places in Adapter::own.
+enum : std::size_t { lora_down, lora_up };
+
+void build(Weights& weights, Adapter& adapter) {
+    const Dtype dtype = weights.rules().adapter_dtype;
+    const std::int64_t rank = adapter.how.rank;
+    Dims down = adapter.sizes, up{adapter.sizes[0], rank};
+    down[0] = rank;
+    for (int i = 2; i < adapter.sizes.rank(); ++i) up.push_back(1);
+    adapter.own.push_back(&weights.adapter(down, dtype));
+    adapter.own.push_back(&weights.adapter(up, dtype));
+    adapter.own.back()->starts_at_zero = true;
+    adapter.own.push_back(&weights.adapter({}, dtype, true));  // alpha
+}
+
+/// torch.rand of a sample's ranks, compared, and the product with what they are of.
+Tensor drop_ranks(const Layer& layer, Tensor lx) {
+    Run& run = lx.run();
+    Tensor mask;
+    {
+        const Tensor drawn = run.empty({lx.size(0), layer.adapter->how.rank}, Dtype::f32, Op::noise);
+        mask = shadow::compare_scalar(drawn);
+    }
+    if (lx.rank() == 3) mask = shadow::unsqueeze(std::move(mask), 1);
+    while (mask.rank() < lx.rank()) mask = shadow::unsqueeze(std::move(mask), -1);
+    return shadow::mul(lx, mask);
+}
+
+// Mirrors LoRAModule.forward.
+Tensor forward(const Layer& layer, Tensor argument) {
+    const Adapter& adapter = *layer.adapter;
+    const bool training = layer.weights->adapters_training();
+    const Tensor x = std::move(argument);
+    const Tensor org_forwarded = layer.base(x);
+    Tensor lx = layer.down(x, adapter.own[lora_down]->value);
+    if (adapter.how.dropout && training) lx = shadow::native_dropout(lx);
+    if (adapter.how.rank_dropout && training) lx = drop_ranks(layer, lx);
+    lx = layer.up(lx, adapter.own[lora_up]->value);
+    Tensor scaled = shadow::mul_scalar(lx);
+    scaled = shadow::mul_scalar(std::move(scaled));
+    return shadow::add(org_forwarded, std::move(scaled));
+}
+
+}  // namespace
+
+const AdapterStyle sd_scripts{"sd_scripts", build, forward};
+
+}  // namespace vram::nn::adapter

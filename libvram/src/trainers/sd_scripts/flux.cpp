@@ -1,0 +1,167 @@
+// FluxNetworkTrainer (flux_train_network.py, 48d368fa), of FLUX.1.
+#include <algorithm>
+#include <utility>
+
+#include "shadow/checkpoint.hpp"
+#include "shadow/ops.hpp"
+#include "trainers/sd_scripts/network_trainer.hpp"
+
+namespace vram::trainers::sd_scripts {
+namespace {
+
+using shadow::AutocastScope;
+using shadow::Category;
+using shadow::ComponentScope;
+using shadow::Dims;
+using shadow::NoGrad;
+using shadow::Op;
+using shadow::StageScope;
+
+constexpr std::int64_t clip_l = 768, t5_xxl = 4096;
+
+class Flux final : public NetworkTrainer {
+  public:
+    Flux(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
+        : NetworkTrainer(job_in, catalogue, run_in,
+                         flux_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {}
+
+  private:
+    [[nodiscard]] std::int64_t latent_channels() const override { return 16; }
+    [[nodiscard]] Tensor shift_scale_latents(const Tensor& latents) override { return latents; }
+    void get_noise_scheduler() override {}  // its tables stay on the host
+
+    /// FluxTextEncodingStrategy.encode_tokens: {l_pooled, t5_out, txt_ids}
+    [[nodiscard]] Tensors encode_tokens(const Tensors& input_ids, std::int64_t batch) override {
+        const Tensor l_pooled = call(*text_encoders[0], {input_ids[0]}, text_request(batch, false))[1];
+        models::Request request = text_request(batch, true);
+        request.text_tokens = job.text_tokens;
+        const Tensors t5 = text_encoders[1]->forward({input_ids[1]}, request);
+        const Tensor& t5_out = t5[0];
+        const Tensor txt_ids = run.empty({batch, job.text_tokens, 3}, Dtype::f32, Op::zeros);
+        return {l_pooled, t5_out, txt_ids};
+    }
+
+    [[nodiscard]] std::vector<models::Value> cached_text(std::int64_t batch) const override {
+        return {{"l_pooled", {batch, clip_l}, Dtype::f32},
+                {"t5_out", {batch, job.text_tokens, t5_xxl}, Dtype::f32},
+                {"txt_ids", {batch, job.text_tokens, 3}, Dtype::f32},
+                {"t5_attn_mask", {batch, job.text_tokens}, Dtype::f32}};
+    }
+
+    /// flux_train_utils.get_noisy_model_input_and_timesteps, timestep_sampling shift.
+    Tensor get_noisy_model_input(const Tensor& latents, const Tensor& noise, Tensor& timesteps, Tensor& sigmas) {
+        const std::int64_t bsz = latents.size(0);
+        sigmas = run.empty({bsz}, Dtype::f32, Op::noise);
+        sigmas = shadow::mul_scalar(sigmas);
+        sigmas = shadow::sigmoid(sigmas);
+        {
+            const Tensor shifted = shadow::mul_scalar(sigmas);
+            Tensor rest = shadow::mul_scalar(sigmas);
+            rest = shadow::add_scalar(std::move(rest));
+            sigmas = shadow::div(shifted, std::move(rest));
+        }
+        Tensor counted = shadow::mul_scalar(sigmas);
+        sigmas = shadow::view(sigmas, {-1, 1, 1, 1});
+        Tensor noisy_model_input;
+        {
+            Tensor kept = shadow::rsub_scalar(sigmas);
+            kept = shadow::mul(std::move(kept), latents);
+            Tensor added = shadow::mul(sigmas, noise);
+            noisy_model_input = shadow::add(std::move(kept), std::move(added));
+        }
+        Tensor out = shadow::to(noisy_model_input, job.dtype);
+        timesteps = shadow::to(counted, job.dtype);
+        return out;
+    }
+
+    /// [B, C, h, w] → [B, h w / 4, 4 C], a copy.
+    [[nodiscard]] static Tensor pack_latents(Tensor x) {
+        const std::int64_t b = x.size(0), c = x.size(1), h = x.size(2) / 2, w = x.size(3) / 2;
+        x = shadow::view(std::move(x), {b, c, h, 2, w, 2});
+        x = shadow::permute(std::move(x), {0, 2, 4, 1, 3, 5});
+        return shadow::reshape(std::move(x), {b, h * w, 4 * c});
+    }
+    [[nodiscard]] static Tensor unpack_latents(Tensor x, std::int64_t h, std::int64_t w) {
+        const std::int64_t b = x.size(0), c = x.size(2) / 4;
+        x = shadow::view(std::move(x), {b, h, w, c, 2, 2});
+        x = shadow::permute(std::move(x), {0, 3, 1, 4, 2, 5});
+        return shadow::reshape(std::move(x), {b, c, 2 * h, 2 * w});
+    }
+
+    [[nodiscard]] Prediction get_noise_pred_and_target(const Batch& batch, const Tensor& latents,
+                                                       Tensors& text_encoder_conds) override {
+        const std::int64_t height = latents.size(2) / 2, width = latents.size(3) / 2;
+        Prediction out;
+        Tensor noise, timesteps, sigmas, noisy_model_input, packed_noisy_model_input, img_ids, guidance_vec;
+        {
+            const StageScope stage(run, "prepare");
+            const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+            noise = run.empty_like(latents, Op::noise);
+            noisy_model_input = get_noisy_model_input(latents, noise, timesteps, sigmas);
+            packed_noisy_model_input = pack_latents(noisy_model_input);
+            img_ids = run.empty({batch.sizes.count, height * width, 3}, Dtype::f32, Op::to_device);
+            guidance_vec = run.empty({batch.sizes.count}, Dtype::f32, Op::full);
+        }
+        if (training.gradient_checkpointing) {
+            for (Tensor& t : text_encoder_conds) shadow::requires_grad_(t);
+            shadow::requires_grad_(img_ids);
+            shadow::requires_grad_(guidance_vec);
+        }
+        Tensor model_pred;
+        {
+            const StageScope stage(run, "forward");
+            const AutocastScope autocast(run, amp());
+            const Tensor t = shadow::div_scalar(timesteps);
+            model_pred = unet.prepared({packed_noisy_model_input, img_ids, text_encoder_conds[1], text_encoder_conds[2], t,
+                                        text_encoder_conds[0], guidance_vec},
+                                       request_of(batch.sizes), amp())[0];
+        }
+        forward_ended();
+        const StageScope stage(run, "loss");
+        model_pred = unpack_latents(model_pred, height, width);
+        out.noise_pred = std::move(model_pred);
+        out.target = shadow::sub(noise, latents);
+        out.timesteps = timesteps;
+        return out;
+    }
+
+    /// LoRANetwork.update_grad_norms: of each module what the gradient of its layer's weight would be, in fp16.
+    void update_grad_norms() override {
+        const StageScope stage(run, "grad_norms");
+        const NoGrad no_grad(run);
+        std::size_t index = 0;
+        for (const auto& text_encoder : text_encoders)
+            for (const nn::Adapter& lora : text_encoder->weights.adapters) update_grad_norms(lora, index++);
+        for (const nn::Adapter& lora : unet.weights.adapters) update_grad_norms(lora, index++);
+    }
+
+    void update_grad_norms(const nn::Adapter& lora, std::size_t index) {
+        const shadow::Parameter &lora_down = *lora.own[0], &lora_up = *lora.own[1];
+        if (!lora_down.grad.defined() || !lora_up.grad.defined()) return;
+        grad_norms_.resize(std::max(grad_norms_.size(), index + 1));
+        Tensor approx_grad;
+        const AutocastScope autocast(run, {true, Dtype::f16});
+        {
+            Tensor sum;
+            {
+                const Tensor by_down = shadow::matmul(lora_up.value, lora_down.grad);
+                const Tensor by_up = shadow::matmul(lora_up.grad, lora_down.value);
+                sum = shadow::add(by_down, by_up);
+            }
+            approx_grad = shadow::mul_scalar(sum);
+        }
+        grad_norms_[index] = shadow::vector_norm(approx_grad, 1);
+    }
+
+    void sample_image_inference(const job::Batch&) override {}
+
+    std::vector<Tensor> grad_norms_;  // of each module
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkTrainer> make_flux(const job::Job& job, const profile::Catalogue& catalogue, Run& run) {
+    return std::make_unique<Flux>(job, catalogue, run);
+}
+
+}  // namespace vram::trainers::sd_scripts

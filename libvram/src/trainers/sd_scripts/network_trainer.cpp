@@ -1,0 +1,408 @@
+#include "trainers/sd_scripts/network_trainer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/blocks.hpp"
+#include "shadow/checkpoint.hpp"
+#include "shadow/layout.hpp"
+#include "shadow/ops.hpp"
+#include "trainers/named_model.hpp"
+#include "vram/profile/catalogue.hpp"
+
+namespace vram::trainers::sd_scripts {
+namespace {
+
+using shadow::AutocastScope;
+using shadow::Category;
+using shadow::ComponentScope;
+using shadow::Dims;
+using shadow::EnableGrad;
+using shadow::NoGrad;
+using shadow::Op;
+using shadow::PhaseScope;
+using shadow::StageScope;
+
+constexpr std::int64_t train_timesteps = 1000, clip_tokens = 77;
+
+nn::Rules rules_of(const job::Job& job, Dtype dtype, const Adapts& adapts) {
+    const auto& lora = std::get<job::Lora>(std::get<job::Training>(job.work).method);
+    nn::Rules rules;
+    rules.dtype = dtype;
+    rules.adapts = adapts;
+    rules.adapter_dtype = lora.dtype;
+    return rules;
+}
+
+Dtype unet_dtype(const job::Job& job) { return job.pipeline.options.contains("fp8_base") ? Dtype::f8 : job.dtype; }
+
+std::string option(const job::Job& job, const char* name, const char* otherwise) {
+    const auto found = job.pipeline.options.find(name);
+    return found == job.pipeline.options.end() ? otherwise : found->second;
+}
+
+std::string bucket_name(const job::Batch& sizes) {
+    return "bucket " + std::to_string(sizes.width) + "x" + std::to_string(sizes.height);
+}
+
+}  // namespace
+
+NetworkTrainer::NetworkTrainer(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in,
+                               const Adapts& unet_adapts)
+    : job(job_in),
+      training(std::get<job::Training>(job_in.work)),
+      run(run_in),
+      unet(run_in, "transformer", rules_of(job_in, unet_dtype(job_in), unet_adapts),
+           profile_of(job_in, catalogue, job_in.model)) {
+    const job::Pipeline& parts = job.pipeline;
+    vae = std::make_unique<Part>(run, "vae", rules_of(job, parts.vae_dtype, {}), profile_of(job, catalogue, parts.vae));
+    int number = 0;
+    for (const std::string& id : parts.text_encoders) {
+        const std::string name = number++ == 0 ? "text_encoder" : "text_encoder_" + std::to_string(number);
+        const profile::ModelProfile& profile = profile_of(job, catalogue, id);
+        const bool trains = trains_text() && profile.family == "clip_text";
+        const Adapts adapts = trains ? clip_network(std::get<job::Lora>(training.method)) : Adapts();
+        nn::Rules rules = rules_of(job, parts.text_encoder_dtype, adapts);
+        // prepare_text_encoder_grad_ckpt_workaround: these have gradients that nobody ever lets go.
+        rules.train_base = trains && training.gradient_checkpointing;
+        rules.trains = [](std::string_view part) { return part.starts_with("embeddings."); };
+        text_encoders.push_back(std::make_unique<Part>(run, name, std::move(rules), profile));
+    }
+}
+
+run::Facts NetworkTrainer::train(run::Asides asides) {
+    load();
+    if (job.pipeline.cache_latents) cache_latents();
+    {
+        const PhaseScope phase(run, "cache_text");
+        tell("cache_text", "cache");
+        if (job.pipeline.cache_text) {
+            cache_text_encoder_outputs();
+        } else {
+            for (const auto& text_encoder : text_encoders) text_encoder->to_gpu();
+        }
+    }
+    run::Optimizer optimizer(run, training.optimizer, trainable());
+    {
+        const PhaseScope phase(run, "prepare");
+        tell("prepare", "load");
+        unet.to_gpu();
+        for (const auto& text_encoder : text_encoders) text_encoder->weights.adapter_to_gpu();
+        unet.weights.adapter_to_gpu();
+        optimizer.start();
+        if (!job.pipeline.cache_latents) vae->to_gpu();
+        get_noise_scheduler();
+        checkpoint(training.gradient_checkpointing);
+    }
+    if (job.sampling.baseline) sample_images("baseline_sample");
+    clean_memory_on_device();
+
+    const std::vector<job::Batch>& batches = training.batches;
+    step("step 1", batches.front(), optimizer);
+    optimizer.settle();
+    step("step 2", batches.front(), optimizer);
+    facts.kept_for_backward = facts.phases.back().kept_for_backward;
+    facts.checkpointing = training.gradient_checkpointing;
+    facts.kept_without_checkpointing = training.gradient_checkpointing && asides == run::Asides::played
+                                           ? kept_without_checkpointing(batches.front())
+                                           : facts.kept_for_backward;
+    for (std::size_t i = 1; i < batches.size(); ++i) step(bucket_name(batches[i]), batches[i], optimizer);
+    if (job.sampling.periodic) sample_images("sample");
+
+    facts.weights = unet.weights.base_bytes();
+    facts.counts.parameters = unet.weights.base_parameters();
+    const auto count_adapter = [this](const nn::Weights& weights) {
+        facts.adapter += weights.adapter_bytes();
+        facts.counts.adapted_modules += weights.adapted_modules;
+        facts.counts.adapter_parameters += weights.adapter_parameters();
+    };
+    for (const auto& text_encoder : text_encoders) count_adapter(text_encoder->weights);
+    count_adapter(unet.weights);
+    facts.optimizer_state = optimizer.state_bytes();
+    facts.counts.attention_flash = run.attention_calls.flash;
+    facts.counts.attention_efficient = run.attention_calls.efficient;
+    facts.counts.attention_cudnn = run.attention_calls.cudnn;
+    facts.counts.attention_math = run.attention_calls.math;
+    return std::move(facts);
+}
+
+void NetworkTrainer::tell(std::string name, std::string kind) {
+    facts.phases.push_back({std::move(name), std::move(kind), {}, 0, 0});
+}
+
+void NetworkTrainer::clean_memory_on_device() { run.mark(shadow::MarkKind::empty_cache); }
+
+// Everything arrives in host memory, but with --lowram.
+void NetworkTrainer::load() {
+    const PhaseScope phase(run, "load");
+    tell("load", "load");
+    if (option(job, "lowram", "false") == "true") {
+        for (const auto& text_encoder : text_encoders) text_encoder->to_gpu();
+        unet.to_gpu();
+        vae->to_gpu();
+    }
+    clean_memory_on_device();
+}
+
+void NetworkTrainer::cache_latents() {
+    const PhaseScope phase(run, "cache_latents");
+    tell("cache_latents", "cache");
+    const NoGrad no_grad(run);
+    vae->to_gpu();
+    const std::int64_t vae_batch_size = std::stoll(option(job, "vae_batch_size", "1"));
+    std::vector<job::Batch> seen;
+    for (job::Batch sizes : training.batches) {
+        sizes.count = vae_batch_size;
+        if (std::find(seen.begin(), seen.end(), sizes) != seen.end()) continue;
+        seen.push_back(sizes);
+        {
+            const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+            const Tensor img_tensor =
+                run.empty({sizes.count, 3, sizes.height, sizes.width}, job.pipeline.vae_dtype, Op::to_device);
+            const Tensor latents = encode_images_to_latents(img_tensor, sizes);
+        }
+        clean_memory_on_device();
+    }
+    vae->to_cpu();
+    clean_memory_on_device();
+}
+
+void NetworkTrainer::cache_text_encoder_outputs() {}
+
+void NetworkTrainer::get_noise_scheduler() {
+    const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+    all_snr_ = run.empty({train_timesteps}, Dtype::f32, Op::to_device);
+}
+
+Tensor NetworkTrainer::encode_images_to_latents(const Tensor& images, const job::Batch& sizes) {
+    models::Request request = request_of(sizes);
+    request.batch = images.size(0);
+    request.dtype = job.pipeline.vae_dtype;
+    request.operation = models::Request::Operation::encode;
+    const Tensors distribution = vae->forward({images}, request);
+    const Tensor &mean = distribution[1], &std = distribution[3];
+    const Tensor noise = run.empty(mean.sizes(), mean.dtype(), Op::noise);
+    Tensor spread = shadow::mul(std, noise);
+    return shadow::add(mean, std::move(spread));
+}
+
+Tensor NetworkTrainer::shift_scale_latents(const Tensor& latents) { return shadow::mul_scalar(latents); }
+
+models::Request NetworkTrainer::request_of(const job::Batch& sizes) const {
+    models::Request request;
+    request.batch = sizes.count;
+    request.width = sizes.width;
+    request.height = sizes.height;
+    request.text_tokens = job.text_tokens;
+    request.dtype = job.dtype;
+    return request;
+}
+
+models::Request NetworkTrainer::text_request(std::int64_t sequences, bool all_hidden_states) const {
+    models::Request request;
+    request.batch = sequences;
+    request.text_tokens = clip_tokens;
+    request.dtype = job.pipeline.text_encoder_dtype;
+    request.all_hidden_states = all_hidden_states;
+    return request;
+}
+
+Tensors NetworkTrainer::call(const Part& text_encoder, const Tensors& args, const models::Request& request) const {
+    return trains_text() ? text_encoder.prepared(args, request, amp()) : text_encoder.forward(args, request);
+}
+
+Tensor NetworkTrainer::joined(Tensor hidden_states, std::int64_t batch) const {
+    hidden_states = shadow::reshape(std::move(hidden_states), {batch, -1, hidden_states.size(-1)});
+    if (chunks() == 1) return hidden_states;
+    Tensors states_list{shadow::slice(hidden_states, 1, 0, 1)};
+    for (std::int64_t i = 1; i < chunks() * clip_tokens; i += clip_tokens)
+        states_list.push_back(shadow::slice(hidden_states, 1, i, i + clip_tokens - 2));
+    const std::int64_t last = hidden_states.size(1) - 1;
+    states_list.push_back(shadow::slice(hidden_states, 1, last, last + 1));
+    return shadow::cat(states_list, 1);
+}
+
+Batch NetworkTrainer::next_batch(const job::Batch& sizes) {
+    const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+    const std::int64_t count = sizes.count;
+    const auto arrive = [this](const Dims& dims, Dtype dtype) { return run.empty(dims, dtype, Op::to_device); };
+    Batch batch;
+    batch.sizes = sizes;
+    batch.loss_weights = arrive({count}, Dtype::f32);
+    if (job.pipeline.cache_text) {
+        for (const models::Value& value : cached_text(count))
+            batch.text_encoder_outputs_list.emplace_back().value = arrive(value.shape, value.dtype);
+    } else {
+        for (std::size_t i = 0; i < text_encoders.size(); ++i)
+            batch.input_ids_list.push_back(arrive({count, chunks(), clip_tokens}, Dtype::i64));
+    }
+    if (job.pipeline.cache_latents) {
+        batch.latents = arrive({count, latent_channels(), sizes.height / 8, sizes.width / 8}, Dtype::f32);
+    } else {
+        batch.images = arrive({count, 3, sizes.height, sizes.width}, Dtype::f32);
+    }
+    batch.original_sizes_hw = arrive({count, 2}, Dtype::i64);
+    batch.crop_top_lefts = arrive({count, 2}, Dtype::i64);
+    batch.target_sizes_hw = arrive({count, 2}, Dtype::i64);
+    batch.network_multipliers = arrive({count}, Dtype::f32);
+    return batch;
+}
+
+void NetworkTrainer::step(const std::string& name, const job::Batch& sizes, run::Optimizer& optimizer) {
+    const PhaseScope phase(run, name);
+    const ComponentScope scope(run, unet.component());
+    // From the second round on every one is alike: gradients are there, and are added to in place.
+    const std::int64_t rounds = std::min<std::int64_t>(training.gradient_accumulation, 3);
+    for (std::int64_t i = 0; i < rounds; ++i) {
+        {
+            Batch next = next_batch(sizes);
+            batch_ = std::move(next);
+        }
+        Tensor loss = process_batch(batch_);
+        const StageScope stage(run, "backward");
+        loss_ = std::move(loss);
+        const Tensor divided = shadow::div_scalar(loss_);  // Accelerator.backward
+        run.backward(divided);
+        facts.gradients = optimizer.gradient_bytes();
+    }
+    if (option(job, "max_grad_norm", "1") != "0") {
+        const StageScope stage(run, "clip");
+        optimizer.clip_grad_norm();
+    }
+    update_grad_norms();
+    {
+        const StageScope stage(run, "optimizer");
+        optimizer.step();
+        optimizer.zero_grad();
+    }
+    facts.phases.push_back({name, "train", {sizes.width, sizes.height, sizes.frames}, sizes.count, kept_});
+}
+
+Tensors NetworkTrainer::text_conds(Batch& batch) {
+    Tensors cached;
+    for (shadow::Parameter& output : batch.text_encoder_outputs_list) {
+        if (training.gradient_checkpointing) run.make_leaf(output);
+        cached.push_back(output.value);
+    }
+    if (!cached.empty()) return cached;
+    const StageScope stage(run, "text");
+    const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+    if (trains_text()) {
+        const EnableGrad grad(run);
+        const AutocastScope autocast(run, amp());
+        return encode_tokens(batch.input_ids_list, batch.sizes.count);
+    }
+    const NoGrad no_grad(run);
+    const AutocastScope autocast(run, amp());
+    return encode_tokens(batch.input_ids_list, batch.sizes.count);
+}
+
+Tensor NetworkTrainer::process_batch(Batch& batch) {
+    start_ = run.live();
+    Tensor latents;
+    {
+        const StageScope stage(run, "prepare");
+        const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+        const NoGrad no_grad(run);
+        if (batch.latents.defined()) {
+            latents = batch.latents;
+        } else {
+            const Tensor images = shadow::to(batch.images, job.pipeline.vae_dtype);
+            latents = encode_images_to_latents(images, batch.sizes);
+            const Tensor is_nan = shadow::compare(latents, latents);
+            const Tensor any = run.empty({}, Dtype::boolean, Op::any);
+        }
+        latents = shift_scale_latents(latents);
+    }
+    Tensors text_encoder_conds = text_conds(batch);
+    Prediction predicted = get_noise_pred_and_target(batch, latents, text_encoder_conds);
+
+    const StageScope stage(run, "loss");
+    Tensor loss;
+    {
+        Tensor prediction = shadow::to_float(predicted.noise_pred);
+        Tensor wanted = shadow::to_float(predicted.target);
+        loss = shadow::mse_loss_each(std::move(prediction), std::move(wanted));
+    }
+    if (predicted.weighting.defined()) loss = shadow::mul(loss, predicted.weighting);
+    loss = shadow::mean(shadow::flatten(loss, 1, loss.rank() - 1), 1, false);
+    loss = shadow::mul(loss, batch.loss_weights);
+    return shadow::mean_all(loss);
+}
+
+Bytes NetworkTrainer::kept_without_checkpointing(const job::Batch& sizes) {
+    const shadow::Aside aside(run);
+    const ComponentScope scope(run, unet.component());
+    checkpoint(false);
+    Bytes kept = 0;
+    {
+        Batch batch = next_batch(sizes);
+        const Bytes before = kept_;
+        const Tensor loss = process_batch(batch);
+        kept = std::exchange(kept_, before);
+    }
+    checkpoint(true);
+    run.drop_recordings();
+    return kept;
+}
+
+NetworkTrainer::Noisy NetworkTrainer::get_noise_noisy_latents_and_timesteps(const Tensor& latents) {
+    Noisy out;
+    out.noise = run.empty_like(latents, Op::noise);
+    out.timesteps = run.empty({latents.size(0)}, Dtype::i64, Op::to_device);
+    // DDPMScheduler.add_noise: the table comes to the GPU, and goes back to the host behind it.
+    const Tensor alphas_cumprod = run.empty({train_timesteps}, Dtype::f32, Op::to_device);
+    Dims each{latents.size(0)};
+    Tensor sqrt_alpha_prod = run.empty(each, alphas_cumprod.dtype(), Op::index);
+    sqrt_alpha_prod = shadow::pow_scalar(std::move(sqrt_alpha_prod));
+    Tensor sqrt_one_minus_alpha_prod = run.empty(each, alphas_cumprod.dtype(), Op::index);
+    sqrt_one_minus_alpha_prod = shadow::rsub_scalar(std::move(sqrt_one_minus_alpha_prod));
+    sqrt_one_minus_alpha_prod = shadow::pow_scalar(std::move(sqrt_one_minus_alpha_prod));
+    while (each.rank() < latents.rank()) each.push_back(1);
+    const Tensor kept = shadow::mul(shadow::view(sqrt_alpha_prod, each), latents);
+    Tensor added = shadow::mul(shadow::view(sqrt_one_minus_alpha_prod, each), out.noise);
+    out.noisy_latents = shadow::add(kept, std::move(added));
+    return out;
+}
+
+NetworkTrainer::Noisy NetworkTrainer::prepare(const Tensor& latents, Tensors& text_encoder_conds) {
+    const StageScope stage(run, "prepare");
+    const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+    Noisy noisy = get_noise_noisy_latents_and_timesteps(latents);
+    if (training.gradient_checkpointing)
+        for (Tensor& t : text_encoder_conds) shadow::requires_grad_(t);
+    shadow::requires_grad_(noisy.noisy_latents);
+    return noisy;
+}
+
+void NetworkTrainer::checkpoint(bool on) {
+    unet.model->gradient_checkpointing = on;
+    for (const auto& text_encoder : text_encoders)
+        text_encoder->model->gradient_checkpointing = on && text_encoder->weights.adapted_modules > 0;
+}
+
+// prepare_optimizer_params: a group of the text encoders, then one of the UNet.
+run::Parameters NetworkTrainer::trainable() {
+    std::vector<shadow::Parameter*> text;
+    for (const auto& text_encoder : text_encoders) {
+        for (shadow::Parameter& parameter : text_encoder->weights.all_adapter())
+            if (!parameter.buffer) text.push_back(&parameter);
+    }
+    std::vector<std::vector<shadow::Parameter*>> groups;
+    if (!text.empty()) groups.push_back(text);
+    groups.push_back(unet.weights.trainable());
+    return run::Parameters(groups);
+}
+
+void NetworkTrainer::sample_images(const std::string& name) {
+    const PhaseScope phase(run, name);
+    tell(name, "sample");
+    const NoGrad no_grad(run);
+    const bool vae_was_there = vae->on_gpu();
+    vae->to_gpu();
+    for (const job::Batch& image : job.sampling.images) sample_image_inference(image);
+    vae->move(vae_was_there);
+    clean_memory_on_device();
+}
+
+}  // namespace vram::trainers::sd_scripts

@@ -1,0 +1,75 @@
+// NetworkTrainer as train_network.py runs it: Stable Diffusion 1 and 2, with the UNet of library/original_unet.py
+// (48d368fa).
+#include <utility>
+
+#include "shadow/ops.hpp"
+#include "trainers/sd_scripts/network_trainer.hpp"
+
+namespace vram::trainers::sd_scripts {
+namespace {
+
+using shadow::AutocastScope;
+using shadow::StageScope;
+
+class StableDiffusion final : public NetworkTrainer {
+  public:
+    StableDiffusion(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
+        : NetworkTrainer(job_in, catalogue, run_in,
+                         unet_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {}
+
+  private:
+    /// SdTextEncodingStrategy.encode_tokens
+    [[nodiscard]] Tensors encode_tokens(const Tensors& input_ids, std::int64_t batch) override {
+        const Part& text_encoder = *text_encoders.front();
+        const Tensor tokens = shadow::reshape(input_ids[0], {-1, input_ids[0].size(2)});
+        Tensor encoder_hidden_states;
+        const auto skip = job.pipeline.options.find("clip_skip");
+        if (skip == job.pipeline.options.end()) {
+            const models::Request request = text_request(tokens.size(0), false);
+            encoder_hidden_states = call(text_encoder, {tokens}, request)[0];
+        } else {
+            const models::Request request = text_request(tokens.size(0), true);
+            const Tensors enc_out = call(text_encoder, {tokens}, request);
+            // {before the first layer, after each, last_hidden_state, pooled}
+            const auto back = static_cast<std::size_t>(std::stoll(skip->second));
+            encoder_hidden_states = enc_out[enc_out.size() - 2 - back];
+            encoder_hidden_states = final_layer_norm(encoder_hidden_states);
+        }
+        return {joined(std::move(encoder_hidden_states), batch)};
+    }
+
+    [[nodiscard]] std::vector<models::Value> cached_text(std::int64_t) const override { return {}; }
+
+    [[nodiscard]] Prediction get_noise_pred_and_target(const Batch& batch, const Tensor& latents,
+                                                       Tensors& text_encoder_conds) override {
+        const Noisy noisy = prepare(latents, text_encoder_conds);
+        Prediction out;
+        {
+            const StageScope stage(run, "forward");
+            const AutocastScope autocast(run, amp());
+            out.noise_pred = unet.prepared({noisy.noisy_latents, noisy.timesteps, text_encoder_conds[0]},
+                                           request_of(batch.sizes), amp(), true)[0];  // a SampleOutput
+        }
+        forward_ended();
+        out.target = noisy.noise;
+        out.timesteps = noisy.timesteps;
+        return out;
+    }
+
+    void sample_image_inference(const job::Batch&) override {}
+
+    /// text_model.final_layer_norm: the last module of the class.
+    [[nodiscard]] Tensor final_layer_norm(Tensor hidden_states) {
+        std::deque<shadow::Parameter>& all = text_encoders.front()->weights.all_base();
+        return shadow::layer_norm(std::move(hidden_states), all[all.size() - 2].value, all.back().value);
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkTrainer> make_stable_diffusion(const job::Job& job, const profile::Catalogue& catalogue,
+                                                      Run& run) {
+    return std::make_unique<StableDiffusion>(job, catalogue, run);
+}
+
+}  // namespace vram::trainers::sd_scripts
