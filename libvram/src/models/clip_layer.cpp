@@ -26,7 +26,7 @@ CLIPEncoderLayer::CLIPEncoderLayer(const BlockBuilder& builder, const Sizes& siz
       fc1(builder["mlp"].linear("fc1", sizes.hidden, sizes.intermediate)),
       fc2(builder["mlp"].linear("fc2", sizes.intermediate, sizes.hidden)),
       layer_norm2(builder.layer_norm("layer_norm2", sizes.hidden)) {
-    builder.finish(*this, "CLIPEncoderLayer", {sizes.heads, sizes.quick_gelu, sizes.causal});
+    builder.finish(*this, "CLIPEncoderLayer", {sizes.heads, sizes.quick_gelu, sizes.causal, sizes.copies_heads});
 }
 
 Tensors CLIPEncoderLayer::forward(const Tensors& args) const {
@@ -51,8 +51,14 @@ Tensor CLIPEncoderLayer::self_attn(Tensor argument, const Tensor& mask) const {
     queries = transpose(view(queries, shape), 1, 2);
     keys = transpose(view(keys, shape), 1, 2);
     values = transpose(view(values, shape), 1, 2);
-    Tensor attn_output = scaled_dot_product_attention(queries, keys, values, mask, sizes_.causal && !mask.defined());
-    attn_output = contiguous(transpose(attn_output, 1, 2));
+    Tensor attn_output;
+    {
+        const Tensor query = sizes_.copies_heads ? contiguous(queries) : queries;
+        const Tensor key = sizes_.copies_heads ? contiguous(keys) : keys;
+        const Tensor value = sizes_.copies_heads ? contiguous(values) : values;
+        attn_output = scaled_dot_product_attention(query, key, value, mask, sizes_.causal && !mask.defined());
+        attn_output = contiguous(transpose(attn_output, 1, 2));
+    }
     attn_output = reshape(attn_output, {hidden_states.size(0), hidden_states.size(1), -1});
     attn_output = out_proj(attn_output);
     return attn_output;

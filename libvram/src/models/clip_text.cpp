@@ -1,4 +1,5 @@
-// Mirrors CLIPTextModel (transformers 5.24.0, models/clip/modeling_clip.py): CLIP-L, OpenCLIP H and bigG.
+// Mirrors CLIPTextModel (transformers 5.24.0, models/clip/modeling_clip.py): CLIP-L, OpenCLIP H and bigG; as the forward of
+// sd_scripts that of transformers 4.54.1, which its requirements pin.
 #include <deque>
 
 #include "models/clip_layer.hpp"
@@ -18,7 +19,8 @@ class CLIPTextModel : public Model {
   public:
     CLIPTextModel(const Builder& builder, const profile::Config& config)
         : sizes_{config.integer("hidden_size"), config.integer("intermediate_size"),
-                 config.integer("num_attention_heads"), config.text("hidden_act") == "quick_gelu", true},
+                 config.integer("num_attention_heads"), config.text("hidden_act") == "quick_gelu", true,
+                 config.text("forward", "") == "sd_scripts"},
           projection_dim_(config.integer("projection_dim", 0)),
           eos_is_argmax_(config.integer("eos_token_id") == 2) {
         const std::int64_t positions = config.integer("max_position_embeddings");
@@ -50,15 +52,18 @@ class CLIPTextModel : public Model {
         {
             Tensor inputs_embeds = token_embedding(input_ids);
             // PreTrainedModel.gradient_checkpointing_enable: the embeddings' output asks for a gradient.
-            if (gradient_checkpointing) requires_grad_(inputs_embeds);
+            if (gradient_checkpointing && !sizes_.copies_heads) requires_grad_(inputs_embeds);
             const Tensor position_embeddings =
                 position_embedding(slice(position_ids->value, 1, 0, request.text_tokens));
             hidden_states = add(inputs_embeds, position_embeddings);
         }
         Tensor attention_mask;
         if (request.attention_mask) attention_mask = sdpa_mask(args[1], true);
+        if (sizes_.copies_heads) attention_mask = make_causal_mask(hidden_states);
         Tensors all;
-        const Caller call(run, gradient_checkpointing);
+        // GradientCheckpointingLayer of transformers 4 is reentrant.
+        const bool reentrant = gradient_checkpointing && sizes_.copies_heads;
+        const Caller call = reentrant ? Caller(run, Caller::Checkpointing::reentrant) : Caller(run, gradient_checkpointing);
         Tensor layer_states = hidden_states;
         for (const CLIPEncoderLayer& layer : layers) {
             if (request.all_hidden_states) all.push_back(layer_states);
@@ -74,6 +79,20 @@ class CLIPTextModel : public Model {
     }
 
   private:
+    // AttentionMaskConverter._make_causal_mask of transformers 4: [T, T], added to the scores.
+    [[nodiscard]] static Tensor make_causal_mask(const Tensor& hidden_states) {
+        Run& run = hidden_states.run();
+        const std::int64_t tokens = hidden_states.size(1);
+        Tensor mask = run.empty({tokens, tokens}, Dtype::f32, Op::full);
+        const Tensor mask_cond = arange(run, tokens, Dtype::i64);
+        {
+            const Tensor row = add_scalar(mask_cond);
+            const Tensor before = run.empty({tokens, tokens}, Dtype::boolean, Op::compare);
+        }
+        mask = to(mask, hidden_states.dtype());
+        return expand(mask, {hidden_states.size(0), 1, tokens, tokens});
+    }
+
     // The features of the end token: an index by (arange, argmax).
     [[nodiscard]] Tensor pool(const Tensor& last_hidden_state, const Tensor& input_ids) const {
         Run& run = input_ids.run();

@@ -16,6 +16,8 @@ void Optimizer::clip_grad_norm() {
     for (const Rule::Group& group : rule_->groups()) clip_grad_norm(group);
 }
 
+void Optimizer::clip_all_grad_norms() { clip_grad_norm({0, parameters().size()}); }
+
 void Optimizer::clip_grad_norm(const Rule::Group& group) {
     Tensor total_norm;
     {
@@ -27,8 +29,12 @@ void Optimizer::clip_grad_norm(const Rule::Group& group) {
         const Tensor stacked = run_.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype(), Op::stack);
         total_norm = run_.empty({}, norms.front().dtype(), Op::norm);
     }
-    Tensor clip_coef = run_.empty({}, total_norm.dtype(), Op::add);  // total_norm + 1e-6
-    clip_coef = run_.empty({}, total_norm.dtype(), Op::mul);         // max_norm / that
+    Tensor clip_coef;
+    {
+        const Tensor sum = run_.empty({}, total_norm.dtype(), Op::add);         // total_norm + 1e-6
+        const Tensor inverse = run_.empty({}, total_norm.dtype(), Op::div);  // max_norm / that
+        clip_coef = run_.empty({}, total_norm.dtype(), Op::mul);
+    }
     const Tensor clip_coef_clamped = run_.empty({}, total_norm.dtype(), Op::clamp);
 }
 

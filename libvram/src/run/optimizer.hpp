@@ -22,6 +22,8 @@ class Optimizer {
     /// torch.nn.utils.clip_grad_norm_ with foreach, once a group: a norm a gradient, then of those; the gradients are
     /// scaled in place.
     void clip_grad_norm();
+    /// The same once, of all parameters.
+    void clip_all_grad_norms();
     /// set_to_none=True: the gradients die.
     void zero_grad();
     /// Bytes of the state that exists, each storage rounded to 512.

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "shadow/checkpoint.hpp"
 #include "shadow/ops.hpp"
 #include "trainers/sd_scripts/network_trainer.hpp"
 
@@ -30,15 +29,26 @@ class Flux final : public NetworkTrainer {
     [[nodiscard]] Tensor shift_scale_latents(const Tensor& latents) override { return latents; }
     void get_noise_scheduler() override {}  // its tables stay on the host
 
-    /// FluxTextEncodingStrategy.encode_tokens: {l_pooled, t5_out, txt_ids}
+    /// FluxTextEncodingStrategy.encode_tokens: {l_pooled, t5_out, txt_ids}; of T5 nothing where it is cached.
     [[nodiscard]] Tensors encode_tokens(const Tensors& input_ids, std::int64_t batch) override {
-        const Tensor l_pooled = call(*text_encoders[0], {input_ids[0]}, text_request(batch, false))[1];
-        models::Request request = text_request(batch, true);
-        request.text_tokens = job.text_tokens;
-        const Tensors t5 = text_encoders[1]->forward({input_ids[1]}, request);
-        const Tensor& t5_out = t5[0];
+        Tensor l_pooled = call(*text_encoders[0], {input_ids[0]}, text_request(batch, false))[1];
+        if (job.pipeline.cache_text) return {std::move(l_pooled)};
+        Tensors t5 = text_encoders[1]->forward({input_ids[1]}, t5_request(batch));
+        const Tensor t5_out = t5[0];
         const Tensor txt_ids = run.empty({batch, job.text_tokens, 3}, Dtype::f32, Op::zeros);
         return {l_pooled, t5_out, txt_ids};
+    }
+
+    /// Of T5 with output_hidden_states.
+    [[nodiscard]] models::Request t5_request(std::int64_t batch) const {
+        models::Request request = text_request(batch, true);
+        request.text_tokens = job.text_tokens;
+        return request;
+    }
+
+    /// FluxTokenizeStrategy.tokenize: of CLIP-L, of T5, and the latter's mask.
+    [[nodiscard]] std::vector<Dims> token_sizes(std::int64_t batch) const override {
+        return {{batch, 77}, {batch, job.text_tokens}, {batch, job.text_tokens}};
     }
 
     [[nodiscard]] std::vector<models::Value> cached_text(std::int64_t batch) const override {
@@ -103,9 +113,11 @@ class Flux final : public NetworkTrainer {
             guidance_vec = run.empty({batch.sizes.count}, Dtype::f32, Op::full);
         }
         if (training.gradient_checkpointing) {
-            for (Tensor& t : text_encoder_conds) shadow::requires_grad_(t);
-            shadow::requires_grad_(img_ids);
-            shadow::requires_grad_(guidance_vec);
+            // The mask asks for one, too, and is in no graph.
+            for (std::size_t i = 0; i < 3; ++i)
+                requires_grad_(text_encoder_conds[i]);
+            requires_grad_(img_ids);
+            requires_grad_(guidance_vec);
         }
         Tensor model_pred;
         {

@@ -1,10 +1,10 @@
 #include "trainers/sd_scripts/network_trainer.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/blocks.hpp"
-#include "shadow/checkpoint.hpp"
 #include "shadow/layout.hpp"
 #include "shadow/ops.hpp"
 #include "trainers/named_model.hpp"
@@ -17,7 +17,6 @@ using shadow::AutocastScope;
 using shadow::Category;
 using shadow::ComponentScope;
 using shadow::Dims;
-using shadow::EnableGrad;
 using shadow::NoGrad;
 using shadow::Op;
 using shadow::PhaseScope;
@@ -229,15 +228,14 @@ Batch NetworkTrainer::next_batch(const job::Batch& sizes) {
     Batch batch;
     batch.sizes = sizes;
     batch.loss_weights = arrive({count}, Dtype::f32);
-    if (job.pipeline.cache_text) {
+    if (job.pipeline.cache_text)
         for (const models::Value& value : cached_text(count))
-            batch.text_encoder_outputs_list.emplace_back().value = arrive(value.shape, value.dtype);
-    } else {
-        for (std::size_t i = 0; i < text_encoders.size(); ++i)
-            batch.input_ids_list.push_back(arrive({count, chunks(), clip_tokens}, Dtype::i64));
-    }
+            batch.text_encoder_outputs_list.push_back(arrive(value.shape, value.dtype));
+    if (!job.pipeline.cache_text || trains_text())
+        for (const Dims& sizes_of_ids : token_sizes(count))
+            batch.input_ids_list.push_back(arrive(sizes_of_ids, Dtype::i64));
     if (job.pipeline.cache_latents) {
-        batch.latents = arrive({count, latent_channels(), sizes.height / 8, sizes.width / 8}, Dtype::f32);
+        batch.latents = arrive({count, latent_channels(), sizes.height / 8, sizes.width / 8}, latents_dtype());
     } else {
         batch.images = arrive({count, 3, sizes.height, sizes.width}, Dtype::f32);
     }
@@ -246,6 +244,11 @@ Batch NetworkTrainer::next_batch(const job::Batch& sizes) {
     batch.target_sizes_hw = arrive({count, 2}, Dtype::i64);
     batch.network_multipliers = arrive({count}, Dtype::f32);
     return batch;
+}
+
+// In host memory they keep the VAE's type; a file's are read as a FloatTensor.
+Dtype NetworkTrainer::latents_dtype() const {
+    return option(job, "cache_latents_to_disk", "false") == "true" ? Dtype::f32 : job.pipeline.vae_dtype;
 }
 
 void NetworkTrainer::step(const std::string& name, const job::Batch& sizes, run::Optimizer& optimizer) {
@@ -258,43 +261,92 @@ void NetworkTrainer::step(const std::string& name, const job::Batch& sizes, run:
             Batch next = next_batch(sizes);
             batch_ = std::move(next);
         }
-        Tensor loss = process_batch(batch_);
+        {
+            std::deque<shadow::Parameter> leaves = std::exchange(leaves_, {});
+            Tensor loss = process_batch(batch_);
+            loss_ = std::move(loss);
+        }
         const StageScope stage(run, "backward");
-        loss_ = std::move(loss);
         const Tensor divided = shadow::div_scalar(loss_);  // Accelerator.backward
-        run.backward(divided);
+        if (scales()) {
+            run.backward(scaled(divided));
+        } else {
+            run.backward(divided);
+        }
         facts.gradients = optimizer.gradient_bytes();
+    }
+    {
+        const StageScope stage(run, "reduce");
+        all_reduce_network(optimizer);
     }
     if (option(job, "max_grad_norm", "1") != "0") {
         const StageScope stage(run, "clip");
-        optimizer.clip_grad_norm();
+        if (scales()) unscale();
+        optimizer.clip_all_grad_norms();
     }
     update_grad_norms();
     {
         const StageScope stage(run, "optimizer");
+        if (scales() && !scaler_.found_inf.defined()) unscale();
         optimizer.step();
+        scaler_.found_inf = Tensor();
         optimizer.zero_grad();
     }
     facts.phases.push_back({name, "train", {sizes.width, sizes.height, sizes.frames}, sizes.count, kept_});
 }
 
-Tensors NetworkTrainer::text_conds(Batch& batch) {
-    Tensors cached;
-    for (shadow::Parameter& output : batch.text_encoder_outputs_list) {
-        if (training.gradient_checkpointing) run.make_leaf(output);
-        cached.push_back(output.value);
+bool NetworkTrainer::scales() const { return training.autocast.enabled && training.autocast.dtype == Dtype::f16; }
+
+Tensor NetworkTrainer::scaled(const Tensor& loss) {
+    if (!scaler_.scale.defined()) {
+        scaler_.scale = run.empty({}, Dtype::f32, Op::full);
+        scaler_.growth_tracker = run.empty({}, Dtype::i32, Op::full);
     }
-    if (!cached.empty()) return cached;
+    return shadow::mul(loss, scaler_.scale);
+}
+
+void NetworkTrainer::unscale() {
+    const NoGrad no_grad(run);
+    Tensor inv_scale = shadow::to(scaler_.scale, Dtype::f64);
+    inv_scale = shadow::reciprocal(inv_scale);
+    inv_scale = shadow::to_float(inv_scale);
+    const Tensor found_inf = run.empty({}, Dtype::f32, Op::full);
+    scaler_.found_inf = run.empty({}, Dtype::f32, Op::to_device);  // _MultiDeviceReplicator.get
+    const Tensor inv_scale_there = run.empty({}, Dtype::f32, Op::to_device);
+}
+
+// accelerate's reduce copies a tensor even where there is one process.
+void NetworkTrainer::all_reduce_network(const run::Optimizer& optimizer) {
+    const NoGrad no_grad(run);
+    for (shadow::Parameter* parameter : optimizer.parameters()) {
+        if (!parameter->grad.defined()) continue;
+        Tensor reduced = shadow::clone(parameter->grad);
+        parameter->grad = std::move(reduced);
+    }
+}
+
+std::vector<Dims> NetworkTrainer::token_sizes(std::int64_t batch) const {
+    return std::vector<Dims>(text_encoders.size(), Dims{batch, chunks(), clip_tokens});
+}
+
+// What is encoded anew stands in the batch's own list from then on.
+Tensors NetworkTrainer::text_conds(Batch& batch) {
+    Tensors& conds = batch.text_encoder_outputs_list;
+    const bool cached = conds.size() > 0;
+    if (cached && !trains_text()) return conds;
     const StageScope stage(run, "text");
     const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
-    if (trains_text()) {
-        const EnableGrad grad(run);
+    std::optional<NoGrad> no_grad;
+    if (!trains_text()) no_grad.emplace(run);
+    Tensors encoded;
+    {
         const AutocastScope autocast(run, amp());
-        return encode_tokens(batch.input_ids_list, batch.sizes.count);
+        encoded = encode_tokens(batch.input_ids_list, batch.sizes.count);
     }
-    const NoGrad no_grad(run);
-    const AutocastScope autocast(run, amp());
-    return encode_tokens(batch.input_ids_list, batch.sizes.count);
+    if (!cached) return encoded;
+    for (std::size_t i = 0; i < encoded.size(); ++i)
+        if (encoded[i].defined()) conds[i] = encoded[i];
+    return conds;
 }
 
 Tensor NetworkTrainer::process_batch(Batch& batch) {
@@ -338,8 +390,10 @@ Bytes NetworkTrainer::kept_without_checkpointing(const job::Batch& sizes) {
     {
         Batch batch = next_batch(sizes);
         const Bytes before = kept_;
+        std::deque<shadow::Parameter> leaves = std::exchange(leaves_, {});
         const Tensor loss = process_batch(batch);
         kept = std::exchange(kept_, before);
+        leaves_.swap(leaves);
     }
     checkpoint(true);
     run.drop_recordings();
@@ -351,7 +405,8 @@ NetworkTrainer::Noisy NetworkTrainer::get_noise_noisy_latents_and_timesteps(cons
     out.noise = run.empty_like(latents, Op::noise);
     out.timesteps = run.empty({latents.size(0)}, Dtype::i64, Op::to_device);
     // DDPMScheduler.add_noise: the table comes to the GPU, and goes back to the host behind it.
-    const Tensor alphas_cumprod = run.empty({train_timesteps}, Dtype::f32, Op::to_device);
+    const Tensor table = run.empty({train_timesteps}, Dtype::f32, Op::to_device);
+    const Tensor alphas_cumprod = shadow::to(table, latents.dtype());
     Dims each{latents.size(0)};
     Tensor sqrt_alpha_prod = run.empty(each, alphas_cumprod.dtype(), Op::index);
     sqrt_alpha_prod = shadow::pow_scalar(std::move(sqrt_alpha_prod));
@@ -365,13 +420,21 @@ NetworkTrainer::Noisy NetworkTrainer::get_noise_noisy_latents_and_timesteps(cons
     return out;
 }
 
+void NetworkTrainer::requires_grad_(Tensor& x) {
+    if (x.requires_grad() || !run.grad_enabled()) return;
+    shadow::Parameter& leaf = leaves_.emplace_back();
+    leaf.value = x;
+    run.make_leaf(leaf);
+    x = leaf.value;
+}
+
 NetworkTrainer::Noisy NetworkTrainer::prepare(const Tensor& latents, Tensors& text_encoder_conds) {
     const StageScope stage(run, "prepare");
     const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
     Noisy noisy = get_noise_noisy_latents_and_timesteps(latents);
     if (training.gradient_checkpointing)
-        for (Tensor& t : text_encoder_conds) shadow::requires_grad_(t);
-    shadow::requires_grad_(noisy.noisy_latents);
+        for (Tensor& t : text_encoder_conds) requires_grad_(t);
+    requires_grad_(noisy.noisy_latents);
     return noisy;
 }
 

@@ -19,6 +19,7 @@ class Catalogue;
 
 namespace vram::trainers::sd_scripts {
 
+using shadow::Dims;
 using shadow::Run;
 using shadow::Tensor;
 using shadow::Tensors;
@@ -27,12 +28,10 @@ using shadow::Tensors;
 struct Batch {
     job::Batch sizes;
     Tensor loss_weights;               // [B]
-    /// Where they are cached: fp32, in the order of encode_tokens. With checkpointing they ask for gradients, which stay
-    /// for as long as they do.
-    std::deque<shadow::Parameter> text_encoder_outputs_list;
-    Tensors input_ids_list;             // else: [B, N, 77] an encoder
+    Tensors text_encoder_outputs_list;  // where they are cached: fp32, in the order of encode_tokens
+    Tensors input_ids_list;             // where an encoder runs in the step
     Tensor images;                      // [B, 3, H, W] fp32, where latents are not cached
-    Tensor latents;                     // [B, C, h, w] fp32
+    Tensor latents;                     // [B, C, h, w]
     Tensor original_sizes_hw, crop_top_lefts, target_sizes_hw, network_multipliers;
 };
 
@@ -54,10 +53,13 @@ class NetworkTrainer {
   protected:
     NetworkTrainer(const job::Job& job, const profile::Catalogue& catalogue, Run& run, const Adapts& unet_adapts);
 
-    /// Of one batch: the text encoders' outputs, in the order that the strategy has them.
+    /// Of one batch: the text encoders' outputs, in the order that the strategy has them; undefined those that are
+    /// cached.
     [[nodiscard]] virtual Tensors encode_tokens(const Tensors& input_ids, std::int64_t batch) = 0;
     /// What they are once they were cached, in fp32 on the host: shapes for so many captions.
     [[nodiscard]] virtual std::vector<models::Value> cached_text(std::int64_t batch) const = 0;
+    /// What the tokenizers make of so many captions, and comes along where a text encoder runs in the step.
+    [[nodiscard]] virtual std::vector<Dims> token_sizes(std::int64_t batch) const;
     [[nodiscard]] virtual Prediction get_noise_pred_and_target(const Batch& batch, const Tensor& latents,
                                                                Tensors& text_encoder_conds) = 0;
     /// cache_text_encoder_outputs_if_needed, where they are.
@@ -92,6 +94,9 @@ class NetworkTrainer {
     [[nodiscard]] Noisy get_noise_noisy_latents_and_timesteps(const Tensor& latents);
     /// Of get_noise_pred_and_target what stands before the prediction.
     [[nodiscard]] Noisy prepare(const Tensor& latents, Tensors& text_encoder_conds);
+    /// x.requires_grad_(True): a leaf, which the step's graph holds, and its gradient with it, for as long as train()'s
+    /// `loss` holds the graph. Nothing where x has a history, or grad mode is off.
+    void requires_grad_(Tensor& x);
     /// Where the prediction's autocast has closed: what lives then is kept for backward.
     void forward_ended() { kept_ = run.live() - start_; }
     void clean_memory_on_device();
@@ -114,12 +119,24 @@ class NetworkTrainer {
     [[nodiscard]] Tensor process_batch(Batch& batch);
     [[nodiscard]] Bytes kept_without_checkpointing(const job::Batch& sizes);
     [[nodiscard]] Tensors text_conds(Batch& batch);
+    void all_reduce_network(const run::Optimizer& optimizer);
+    [[nodiscard]] Dtype latents_dtype() const;  ///< of a batch's
     void checkpoint(bool on);
     [[nodiscard]] run::Parameters trainable();
 
     Tensor all_snr_;  // of the noise scheduler
     Batch batch_;     // train()'s name for one, until the next one is there
+    struct Scaler {
+        Tensor scale, growth_tracker, found_inf;
+    };
+    /// scaler.scale(loss), scaler.unscale_(optimizer), scaler.update(), with fp16; the first makes the scale.
+    [[nodiscard]] bool scales() const;
+    [[nodiscard]] Tensor scaled(const Tensor& loss);
+    void unscale();
+
+    Scaler scaler_;
     Tensor loss_;
+    std::deque<shadow::Parameter> leaves_;  // of the graph of `loss`
     Bytes start_ = 0, kept_ = 0;  // what lives as a step begins; and above that, as its forward has ended
 };
 

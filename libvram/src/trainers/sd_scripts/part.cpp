@@ -47,8 +47,16 @@ Tensors Part::prepared(const Tensors& args, const models::Request& request,
         outputs = model->forward(args, request);
     }
     if (!autocast.enabled || in_class) return outputs;
-    Tensors converted;
-    for (const Tensor& output : outputs) converted.push_back(shadow::to_float(output));
+    // Of an encoder: {hidden states, last_hidden_state, pooled}; in the class the hidden states come last.
+    Tensors converted(outputs.size());
+    const std::size_t count = outputs.size();
+    const auto convert = [&](std::size_t i) { converted[i] = shadow::to_float(outputs[i]); };
+    const std::size_t behind = count > 1 ? count - 2 : 0;
+    if (count > 1) {
+        convert(pooled_first ? count - 1 : count - 2);
+        convert(pooled_first ? count - 2 : count - 1);
+    }
+    for (std::size_t i = 0; i < (count > 1 ? behind : count); ++i) convert(i);
     return converted;
 }
 

@@ -28,6 +28,7 @@ class Part {
 
     nn::Weights weights;
     std::unique_ptr<models::Model> model;
+    bool pooled_first = false;  // in the class's outputs: CLIPTextModelOutput's text_embeds
 
   private:
     std::string component_;

@@ -17,7 +17,9 @@ class Sdxl final : public NetworkTrainer {
   public:
     Sdxl(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
         : NetworkTrainer(job_in, catalogue, run_in,
-                         unet_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {}
+                         unet_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {
+        text_encoders[1]->pooled_first = true;
+    }
 
   private:
     /// SdxlTextEncodingStrategy._get_hidden_states_sdxl
