@@ -26,7 +26,11 @@ Tensors apply_rope(const Tensor& xq, const Tensor& xk, const Tensor& freqs_cis) 
 Tensor rope(const Tensor& pos, std::int64_t dim, Dtype counted) {
     const Tensor scale = div_scalar(arange(pos.run(), dim / 2, counted));
     const Tensor omega = rdiv_scalar(scalar_pow(scale));
-    Tensor out = mul(unsqueeze(pos, 2), omega);  // einsum "...n,d->...nd"
+    Tensor out;
+    {
+        const Tensor lowered = autocast_lower(pos);  // einsum "...n,d->...nd", of which autocast takes the fp32 part
+        out = mul(unsqueeze(lowered, 2), omega);
+    }
     {
         Tensor cosine = cos(out);
         Tensor negative = neg(sin(out));
@@ -46,8 +50,13 @@ Tensor bfl_pairs(const Tensor& x) {
 }
 
 Tensor bfl_turned(const Tensor& x_, const Tensor& freqs_cis) {
-    Tensor first = mul(select(freqs_cis, -1, 0), select(x_, -1, 0));
-    Tensor second = mul(select(freqs_cis, -1, 1), select(x_, -1, 1));
+    const auto part = [&](std::int64_t i) {
+        Tensor freqs = select(freqs_cis, -1, i);
+        Tensor x = select(x_, -1, i);
+        return mul(std::move(freqs), std::move(x));
+    };
+    Tensor first = part(0);
+    Tensor second = part(1);
     return add(std::move(first), std::move(second));
 }
 

@@ -233,7 +233,8 @@ Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& functio
     if (run.accumulates_with_hooks && run.grad_enabled()) return function(args);
     // An argument whose cast autocast keeps beyond the call.
     const auto is_cached = [&](const Tensor& arg) {
-        return arg.defined() && arg.dtype() == Dtype::f32 && arg.node() && arg.node()->leaf != nullptr;
+        return arg.defined() && arg.dtype() == Dtype::f32 && arg.node() && arg.node()->leaf != nullptr &&
+               !arg.is_view();
     };
     if (run.autocast().enabled && std::any_of(args.begin(), args.end(), is_cached)) return function(args);
     return run.memo()->forward(spec, args, function);

@@ -104,13 +104,14 @@ class Flux final : public NetworkTrainer {
         Prediction out;
         Tensor noise, timesteps, sigmas, noisy_model_input, packed_noisy_model_input, img_ids, guidance_vec;
         {
-            const StageScope stage(run, "prepare");
+            const StageScope stage(run, "noise");
             const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
             noise = run.empty_like(latents, Op::noise);
             noisy_model_input = get_noisy_model_input(latents, noise, timesteps, sigmas);
             packed_noisy_model_input = pack_latents(noisy_model_input);
             img_ids = run.empty({batch.sizes.count, height * width, 3}, Dtype::f32, Op::to_device);
             guidance_vec = run.empty({batch.sizes.count}, Dtype::f32, Op::full);
+            const Tensor asked = shadow::div_scalar(timesteps);  // get_mod_vectors, which has none
         }
         if (training.gradient_checkpointing) {
             // The mask asks for one, too, and is in no graph.
@@ -165,9 +166,104 @@ class Flux final : public NetworkTrainer {
         grad_norms_[index] = shadow::vector_norm(approx_grad, 1);
     }
 
-    void sample_image_inference(const job::Batch&) override {}
+    /// LoRANetwork.grad_norms, and its mean: train() has a name for the former.
+    void log_norms() override {
+        const NoGrad no_grad(run);
+        Tensors means;
+        for (const Tensor& norm : grad_norms_)
+            if (norm.defined()) means.push_back(shadow::mean(norm, 0, false));
+        if (means.size() == 0) return;
+        Tensor stacked = shadow::stack(means, 0);
+        logged_ = std::move(stacked);
+        means.clear();
+        const Tensor mean = shadow::mean_all(logged_);
+    }
 
+    /// cache_text_encoder_outputs_if_needed: captions of a batch at a time, then the samples' prompts, whose outputs stay.
+    void cache_text_encoder_outputs() override {
+        for (const auto& text_encoder : text_encoders) text_encoder->to_gpu();
+        {
+            const NoGrad no_grad(run);
+            const AutocastScope autocast(run, amp());
+            const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+            {
+                const Tensors outputs = encode_both(training.batches.front().count);
+                Tensors floats;
+                for (const Tensor& output : outputs)
+                    if (output.dtype() == Dtype::bf16) floats.push_back(shadow::to_float(output));
+            }
+            // Each prompt, and the empty one that stands for what is not wanted.
+            const std::size_t prompts = job.sampling.images.empty() ? 0 : job.sampling.images.size() + 1;
+            for (std::size_t i = 0; i < prompts; ++i) sample_prompts_te_outputs_.push_back(encode_both(1));
+        }
+        if (!trains_text()) text_encoders[0]->to_cpu();
+        text_encoders[1]->to_cpu();
+        clean_memory_on_device();
+    }
+
+    /// Both encoders, whatever trains: {l_pooled, t5_out, txt_ids}.
+    [[nodiscard]] Tensors encode_both(std::int64_t batch) {
+        const std::vector<Dims> sizes = token_sizes(batch);
+        Tensor l_pooled, t5_out;
+        {
+            const Tensor l_tokens = run.empty(sizes[0], Dtype::i64, Op::to_device);
+            l_pooled = text_encoders[0]->forward({l_tokens}, text_request(batch, false))[1];
+        }
+        const Tensor t5_tokens = run.empty(sizes[1], Dtype::i64, Op::to_device);
+        const Tensors t5 = text_encoders[1]->forward({t5_tokens}, t5_request(batch));
+        t5_out = t5[0];
+        const Tensor txt_ids = run.empty({batch, job.text_tokens, 3}, Dtype::f32, Op::zeros);
+        return {l_pooled, t5_out, txt_ids};
+    }
+
+    /// flux_train_utils.sample_images: what autocast casts of the adapter lives to the end.
+    void sample_all() override {
+        const AutocastScope autocast(run, amp());
+        for (const job::Batch& image : job.sampling.images) {
+            const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+            Tensor x = denoise_image(image);
+            const StageScope stage(run, "decode");
+            x = unpack_latents(x, image.height / 16, image.width / 16);
+            const bool ae_was_there = vae->on_gpu();
+            vae->to_gpu();
+            models::Request request = request_of(image);
+            request.batch = 1;
+            request.dtype = job.pipeline.vae_dtype;
+            request.operation = models::Request::Operation::decode;
+            x = vae->forward({x}, request)[0];
+            vae->move(ae_was_there);
+            x = shadow::clamp(x);
+            Tensor pixels = shadow::add_scalar(x);
+            pixels = shadow::mul_scalar(std::move(pixels));
+        }
+    }
+
+    [[nodiscard]] Tensor denoise_image(const job::Batch& image) {
+        const std::int64_t tokens = image.height / 16 * (image.width / 16);
+        Tensors conds, img;
+        Tensor noise, img_ids;
+        {
+            const StageScope stage(run, "text");
+            conds = sample_prompts_te_outputs_.empty() ? encode_both(1) : sample_prompts_te_outputs_.front();
+            noise = run.empty({1, tokens, 64}, job.pipeline.vae_dtype, Op::noise);
+            img_ids = run.empty({1, tokens, 3}, job.pipeline.vae_dtype, Op::to_device);
+        }
+        const StageScope stage(run, "denoise");
+        const Tensor guidance_vec = run.empty({1}, job.pipeline.vae_dtype, Op::full);
+        Tensor x = std::move(noise);
+        for (int i = 0; i < 2; ++i) {
+            const Tensor t_vec = run.empty({1}, job.pipeline.vae_dtype, Op::full);
+            const Tensor pred = unet.prepared({x, img_ids, conds[1], conds[2], t_vec, conds[0], guidance_vec},
+                                              request_of(image), amp())[0];
+            Tensor moved = shadow::mul_scalar(pred);
+            x = shadow::add(x, std::move(moved));
+        }
+        return x;
+    }
+
+    std::vector<Tensors> sample_prompts_te_outputs_;
     std::vector<Tensor> grad_norms_;  // of each module
+    Tensor logged_;
 };
 
 }  // namespace

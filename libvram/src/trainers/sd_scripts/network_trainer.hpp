@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,10 +71,25 @@ class NetworkTrainer {
     [[nodiscard]] virtual std::int64_t latent_channels() const { return 4; }
     /// A network's own look at its gradients: update_grad_norms. Nothing as it stands here.
     virtual void update_grad_norms() {}
+    /// What is logged of them behind the optimizer's step.
+    virtual void log_norms() {}
     /// noise_scheduler of train().
     virtual void get_noise_scheduler();
-    /// One image, denoised and decoded; the models stand where sample_images puts them.
-    virtual void sample_image_inference(const job::Batch& image) = 0;
+    /// sample_images, of all images: stages text, denoise, decode.
+    virtual void sample_all() = 0;
+    /// StableDiffusionLongPromptWeightingPipeline's parts that the one for SDXL has, too (library/lpw_stable_diffusion.py).
+    struct Loop {
+        Tensor timesteps, latents, latent_model_input, noise_pred, noise_pred_uncond, noise_pred_text;
+    };
+    [[nodiscard]] bool guides() const { return job.sampling.guidance > 1; }
+    /// The scheduler's timesteps on the GPU.
+    void set_timesteps(Loop& loop);
+    void prepare_latents(Loop& loop, const job::Batch& image, Dtype dtype);
+    /// Two steps: latent_model_input, timestep → noise_pred, in the type that guidance is reckoned in.
+    using Predict = std::function<Tensor(const Tensor& latent_model_input, const Tensor& t)>;
+    void denoise(Loop& loop, const Predict& predict);
+    /// latents_to_image
+    void decode_latents(const Tensor& latents, const job::Batch& image);
 
     [[nodiscard]] Run::Autocast amp() const { return {training.autocast.enabled, training.autocast.dtype}; }
     /// Whether the text encoders' network is applied: their outputs have a history.

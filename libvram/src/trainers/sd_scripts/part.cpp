@@ -48,7 +48,8 @@ Tensors Part::prepared(const Tensors& args, const models::Request& request,
     }
     if (!autocast.enabled || in_class) return outputs;
     // Of an encoder: {hidden states, last_hidden_state, pooled}; in the class the hidden states come last.
-    Tensors converted(outputs.size());
+    Tensors converted;
+    converted.resize(outputs.size());
     const std::size_t count = outputs.size();
     const auto convert = [&](std::size_t i) { converted[i] = shadow::to_float(outputs[i]); };
     const std::size_t behind = count > 1 ? count - 2 : 0;

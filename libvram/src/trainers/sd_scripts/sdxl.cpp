@@ -8,6 +8,9 @@ namespace vram::trainers::sd_scripts {
 namespace {
 
 using shadow::AutocastScope;
+using shadow::Category;
+using shadow::ComponentScope;
+using shadow::NoGrad;
 using shadow::Op;
 using shadow::StageScope;
 
@@ -121,7 +124,101 @@ class Sdxl final : public NetworkTrainer {
         return out;
     }
 
-    void sample_image_inference(const job::Batch&) override {}
+    /// cache_text_encoder_outputs_if_needed: captions of a batch at a time.
+    void cache_text_encoder_outputs() override {
+        for (const auto& text_encoder : text_encoders) text_encoder->to_gpu();
+        {
+            const NoGrad no_grad(run);
+            const AutocastScope autocast(run, amp());
+            const std::int64_t batch = training.batches.front().count;
+            const Tensors outputs = encode_tokens(token_ids(batch), batch);
+            Tensors floats;
+            for (const Tensor& output : outputs)
+                if (output.dtype() == Dtype::bf16) floats.push_back(shadow::to_float(output));
+        }
+        for (const auto& text_encoder : text_encoders) text_encoder->to_cpu();
+        clean_memory_on_device();
+    }
+
+    /// input_ids.to(device), of both encoders.
+    [[nodiscard]] Tensors token_ids(std::int64_t batch) {
+        Tensors ids;
+        for (const Dims& sizes : token_sizes(batch)) ids.push_back(run.empty(sizes, Dtype::i64, Op::to_device));
+        return ids;
+    }
+
+    void sample_all() override {
+        const bool vae_was_there = vae->on_gpu();
+        vae->to_gpu();
+        for (const job::Batch& image : job.sampling.images) {
+            Loop loop;
+            render(loop, image);
+            clean_memory_on_device();
+            decode_latents(loop.latents, image);
+        }
+        vae->move(vae_was_there);
+    }
+
+    /// A prompt's hidden states side by side and its pooled output; where they were cached the encoders run on the host.
+    struct Prompt {
+        Tensor text_embeddings, pooled;
+    };
+    [[nodiscard]] Prompt encode_prompt() {
+        Prompt out;
+        const Dtype wide = training.autocast.enabled ? Dtype::f32 : job.dtype;
+        if (job.pipeline.cache_text) {
+            out.text_embeddings = run.on_cpu({1, 77, clip_l + openclip_bigg}, Dtype::f32);
+            out.pooled = run.on_cpu({1, openclip_bigg}, Dtype::f32);
+            return out;
+        }
+        Tensor ids1 = run.empty({1, 1, 77}, Dtype::i64, Op::to_device);
+        Tensor ids2 = run.empty({1, 1, 77}, Dtype::i64, Op::to_device);
+        const Tensors encoded = encode_tokens({std::move(ids1), std::move(ids2)}, 1);
+        const Tensor weights1 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
+        const Tensor weights2 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
+        const Tensor hidden_states1 = run.empty(encoded[0].sizes(), wide, Op::mul);
+        const Tensor hidden_states2 = run.empty(encoded[1].sizes(), wide, Op::mul);
+        out.text_embeddings = shadow::cat({hidden_states1, hidden_states2}, 2);
+        out.pooled = encoded[2];
+        return out;
+    }
+
+    /// SdxlStableDiffusionLongPromptWeightingPipeline.__call__
+    void render(Loop& loop, const job::Batch& image) {
+        const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+        const AutocastScope autocast(run, amp());
+        Prompt prompt, uncond;
+        {
+            const StageScope stage(run, "text");
+            prompt = encode_prompt();
+            if (guides()) uncond = encode_prompt();
+            set_timesteps(loop);
+        }
+        const StageScope stage(run, "denoise");
+        prepare_latents(loop, image, job.dtype);
+        Tensor text_embedding, vector_embedding;
+        {
+            const Tensor orig_size = run.empty({1, 2}, Dtype::f32, Op::to_device);
+            const Tensor crop_size = run.empty({1, 2}, Dtype::f32, Op::zeros);
+            Batch sizes;
+            sizes.original_sizes_hw = sizes.target_sizes_hw = orig_size;
+            sizes.crop_top_lefts = crop_size;
+            Tensor embs = get_size_embeddings(sizes);
+            embs = shadow::to(std::move(embs), job.dtype);
+            const std::int64_t batch = guides() ? 2 : 1;
+            text_embedding = run.empty({batch, 77, clip_l + openclip_bigg}, job.dtype, Op::cat);
+            vector_embedding = run.empty({batch, openclip_bigg + 6 * size_embedding}, job.dtype, Op::cat);
+        }
+        job::Batch batch = image;
+        batch.count = guides() ? 2 : 1;
+        denoise(loop, [&](const Tensor& latent_model_input, const Tensor& t) {
+            Tensor noise_pred =
+                unet.prepared({latent_model_input, t, text_embedding, vector_embedding}, request_of(batch), amp())[0];
+            return shadow::to(std::move(noise_pred), job.dtype);
+        });
+        loop.timesteps = loop.latent_model_input = loop.noise_pred = Tensor();
+        loop.noise_pred_uncond = loop.noise_pred_text = Tensor();
+    }
 };
 
 }  // namespace

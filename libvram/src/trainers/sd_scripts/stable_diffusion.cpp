@@ -9,6 +9,9 @@ namespace vram::trainers::sd_scripts {
 namespace {
 
 using shadow::AutocastScope;
+using shadow::Category;
+using shadow::ComponentScope;
+using shadow::Op;
 using shadow::StageScope;
 
 class StableDiffusion final : public NetworkTrainer {
@@ -56,7 +59,62 @@ class StableDiffusion final : public NetworkTrainer {
         return out;
     }
 
-    void sample_image_inference(const job::Batch&) override {}
+    void sample_all() override {
+        const bool vae_was_there = vae->on_gpu();
+        vae->to_gpu();
+        for (const job::Batch& image : job.sampling.images) {
+            Loop loop;
+            render(loop, image);
+            clean_memory_on_device();
+            decode_latents(loop.latents, image);
+        }
+        vae->move(vae_was_there);
+    }
+
+    /// StableDiffusionLongPromptWeightingPipeline.__call__
+    void render(Loop& loop, const job::Batch& image) {
+        const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
+        const AutocastScope autocast(run, amp());
+        Tensor text_embeddings;
+        {
+            const StageScope stage(run, "text");
+            text_embeddings = encode_prompt();
+            set_timesteps(loop);
+        }
+        const StageScope stage(run, "denoise");
+        prepare_latents(loop, image, text_embeddings.dtype());
+        job::Batch batch = image;
+        batch.count = guides() ? 2 : 1;
+        denoise(loop, [&](const Tensor& latent_model_input, const Tensor& t) {
+            return unet.prepared({latent_model_input, t, text_embeddings}, request_of(batch), amp(), true)[0];
+        });
+        loop.timesteps = loop.latent_model_input = loop.noise_pred = Tensor();
+        loop.noise_pred_uncond = loop.noise_pred_text = Tensor();
+    }
+
+    /// _encode_prompt, of prompts of up to 75 tokens.
+    [[nodiscard]] Tensor encode_prompt() {
+        Tensor prompt, uncond;
+        {
+            const Tensor tokens = run.empty({1, 77}, Dtype::i64, Op::to_device);
+            const Tensor uncond_tokens = guides() ? run.empty({1, 77}, Dtype::i64, Op::to_device) : Tensor();
+            prompt = encode_once(tokens);
+            const Tensor weights = run.empty({1, 77}, prompt.dtype(), Op::to_device);
+            Tensor uncond_weights;
+            if (guides()) {
+                uncond = encode_once(uncond_tokens);
+                uncond_weights = run.empty({1, 77}, uncond.dtype(), Op::to_device);
+            }
+        }
+        prompt = shadow::repeat(prompt, {1, 1, 1});
+        if (!guides()) return prompt;
+        uncond = shadow::repeat(uncond, {1, 1, 1});
+        return shadow::cat({uncond, prompt}, 0);
+    }
+
+    [[nodiscard]] Tensor encode_once(const Tensor& tokens) {
+        return call(*text_encoders.front(), {tokens}, text_request(1, false))[0];
+    }
 
     /// text_model.final_layer_norm: the last module of the class.
     [[nodiscard]] Tensor final_layer_norm(Tensor hidden_states) {
