@@ -3,6 +3,10 @@
 #include "trainers/ai_toolkit/play.hpp"
 #include "trainers/ai_toolkit/resolve.hpp"
 #include "trainers/job_changes.hpp"
+#include "trainers/sd_scripts/arguments.hpp"
+#include "trainers/sd_scripts/changes.hpp"
+#include "trainers/sd_scripts/play.hpp"
+#include "trainers/sd_scripts/resolve.hpp"
 #include "trainers/torch/play.hpp"
 #include "trainers/torch/resolve.hpp"
 #include "trainers/trainer.hpp"
@@ -16,6 +20,8 @@ std::span<const Trainer> trainers() {
          torch::resolve, torch::play, job_changes},
         {"ai-toolkit", "ai-toolkit 0.12.26 (27a03a91, 2026-08-21)", ai_toolkit::recognises, ai_toolkit::resolve,
          ai_toolkit::play, ai_toolkit::changes},
+        {"sd-scripts", "kohya-ss sd-scripts 0.10.1 (48d368fa, 2026-02-16), and files of kohya_ss 26.0.0 (45088f04)",
+         sd_scripts::recognises, sd_scripts::resolve, sd_scripts::play, sd_scripts::changes},
     };
     return all;
 }

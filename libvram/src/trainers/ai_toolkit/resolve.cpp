@@ -10,7 +10,7 @@
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/config.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"
-#include "trainers/ai_toolkit/heaviest.hpp"
+#include "trainers/heaviest.hpp"
 #include "trainers/ai_toolkit/overrides.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
 #include "trainers/job_text.hpp"

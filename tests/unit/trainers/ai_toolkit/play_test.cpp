@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "shadow/run.hpp"
-#include "trainers/ai_toolkit/heaviest.hpp"
+#include "trainers/heaviest.hpp"
 #include "trainers/ai_toolkit/resolve.hpp"
 #include "vram/device/usage.hpp"
 #include "vram/io/document.hpp"

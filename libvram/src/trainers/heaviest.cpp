@@ -1,10 +1,10 @@
-#include "trainers/ai_toolkit/heaviest.hpp"
+#include "trainers/heaviest.hpp"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-namespace vram::trainers::ai_toolkit {
+namespace vram::trainers {
 namespace {
 
 std::int64_t pixels_of(const job::Batch& batch) { return batch.width * batch.height * batch.frames; }
@@ -41,4 +41,4 @@ std::vector<job::Batch> heaviest(const std::vector<job::Batch>& batches, std::si
     return out;
 }
 
-}  // namespace vram::trainers::ai_toolkit
+}  // namespace vram::trainers

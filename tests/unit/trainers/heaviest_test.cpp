@@ -1,4 +1,4 @@
-#include "trainers/ai_toolkit/heaviest.hpp"
+#include "trainers/heaviest.hpp"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 using vram::job::Batch;
-using vram::trainers::ai_toolkit::heaviest;
+using vram::trainers::heaviest;
 using Batches = std::vector<Batch>;
 
 TEST_CASE("ai-toolkit: of many sizes those stay that may need the most, in their order") {

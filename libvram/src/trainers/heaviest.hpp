@@ -6,7 +6,7 @@
 
 #include "vram/job/job.hpp"
 
-namespace vram::trainers::ai_toolkit {
+namespace vram::trainers {
 
 /// At most `most` > 0 of these distinct batches, in their order: those that may need the most. More items of as many
 /// pixels never need less; so the one of most pixels comes first, then those that no other one exceeds in both, then
@@ -14,4 +14,4 @@ namespace vram::trainers::ai_toolkit {
 [[nodiscard]] std::vector<job::Batch> heaviest(const std::vector<job::Batch>& batches, std::size_t most,
                                                std::int64_t text_tokens);
 
-}  // namespace vram::trainers::ai_toolkit
+}  // namespace vram::trainers

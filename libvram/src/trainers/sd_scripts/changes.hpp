@@ -1,0 +1,13 @@
+#pragma once
+
+#include <vector>
+
+#include "vram/job/change.hpp"
+#include "vram/job/job.hpp"
+
+namespace vram::trainers::sd_scripts {
+
+/// What a file may say else to need less, by its own keys (Trainer::changes).
+[[nodiscard]] std::vector<job::Change> changes(const io::Document& document, const job::Job& job);
+
+}  // namespace vram::trainers::sd_scripts

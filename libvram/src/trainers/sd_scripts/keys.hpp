@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace vram::trainers::sd_scripts {
+
+/// What an argument takes on a command line.
+enum class Takes : std::uint8_t { flag, integer, number, text, list };
+
+/// What an argument means to us.
+enum class Means : std::uint8_t {
+    nothing,      // known, moves no memory
+    memory,       // moves memory, and is read
+    unsupported,  // moves memory where Python takes its value as true, and is not modelled
+};
+
+/// An argument of the scripts that train a network.
+struct Key {
+    std::string_view name;
+    Takes takes = Takes::text;
+    Means means = Means::nothing;
+    std::string_view why{};  // of unsupported: what it does, for the complaint
+};
+
+/// Every argument of train_network.py, sdxl_train_network.py and flux_train_network.py.
+[[nodiscard]] std::span<const Key> argument_keys();
+/// Null: there is none of this name.
+[[nodiscard]] const Key* argument_key(std::string_view name);
+/// The nearest name of an argument, or empty.
+[[nodiscard]] std::string_view nearest_argument(std::string_view name);
+
+/// Every field that a version of kohya_ss's LoRA tab has written.
+[[nodiscard]] std::span<const std::string_view> gui_fields();
+
+}  // namespace vram::trainers::sd_scripts

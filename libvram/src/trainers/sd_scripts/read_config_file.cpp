@@ -1,0 +1,164 @@
+// library/train_util.py, read_config_from_file (48d368fa): sections are flattened, whatever they are called; the later
+// key wins, and nothing is checked.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "trainers/sd_scripts/config_file.hpp"
+#include "trainers/sd_scripts/keys.hpp"
+#include "trainers/sd_scripts/reading.hpp"
+
+namespace vram::trainers::sd_scripts {
+namespace {
+
+using io::Node;
+
+/// Modules of networks and the scripts that they are for.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> other_scripts{{
+    {"networks.lora_sd3", "Stable Diffusion 3"},
+    {"networks.lora_hunyuan_image", "HunyuanImage"},
+    {"networks.lora_anima", "Anima"},
+    {"networks.lora_lumina", "Lumina"},
+}};
+
+/// network_args, each as an argument of its own.
+void put_network_args(Namespace& said, const io::Document& document, const Node& value, const SaidAt& at) {
+    const auto put = [&](const std::string& text, SaidAt where) {
+        const std::size_t equals = text.find('=');
+        const std::string name = text.substr(0, equals);
+        Node node{equals == std::string::npos ? std::string() : text.substr(equals + 1)};
+        said.set({"network_args." + name, std::move(node), std::move(where), true});
+    };
+    if (const io::List* items = value.list())
+        for (std::size_t i = 0; i < items->size(); ++i) {
+            const Node& item = (*items)[i];
+            const bool has_place = item.origin == io::Origin::file;
+            put(item.spelled(), {has_place ? document.place_of(item) : at.place,
+                                 has_place ? at.key + "[" + std::to_string(i) + "]" : at.key});
+        }
+    else if (value.text() != nullptr)
+        put(*value.text(), at);
+}
+
+void set(Reading& reading, const std::string& name, const Node& value, SaidAt at, bool converted) {
+    if (name == "network_args") put_network_args(reading.config.said, reading.document, value, at);
+    reading.config.said.set({name, value, std::move(at), converted});
+}
+
+class ConfigFile {
+  public:
+    explicit ConfigFile(Reading& reading) : reading_(reading) {}
+
+    const Script* read(const Script* said) {
+        std::map<std::string, std::int64_t> sections;
+        for (const io::Member& member : *reading_.document.root.map()) {
+            if (member.key == "vramest") continue;
+            if (const io::Map* section = member.value.map()) {
+                for (const io::Member& inner : *section) take(inner, member.key + ".");
+                sections[member.key + "."] += static_cast<std::int64_t>(section->size());
+            } else {
+                take(member, "");
+                ++sections[""];
+            }
+        }
+        std::int64_t most = 0;
+        for (const auto& [name, count] : sections)
+            if (count > most) {
+                most = count;
+                reading_.config.section = name;
+            }
+        return said != nullptr ? said : script();
+    }
+
+  private:
+    void take(const io::Member& member, const std::string& section) {
+        const io::Document& document = reading_.document;
+        if (argument_key(member.key) == nullptr)
+            reading_.notes.push_back({Severity::warning, Problem::unknown_key, document.place_of(member.key_span),
+                                      section + member.key, member.value.spelled(),
+                                      std::string(nearest_argument(member.key)),
+                                      "the trainer knows no argument " + member.key + ", and ignores it"});
+        set(reading_, member.key, member.value, {document.place_of(member.value), section + member.key}, false);
+    }
+
+    /// The file does not say which script it is handed to; what it asks for does.
+    const Script* script() {
+        const std::string module = reading_.text("network_module");
+        for (const auto& [name, what] : other_scripts)
+            if (module == name) {
+                reading_.refuse("network_module", std::string(what) + " is not modelled with sd-scripts");
+                return nullptr;
+            }
+        if (module == flux.network_module || module == "networks.oft_flux") return &flux;
+        const bool has_t5 = reading_.said("t5xxl") && reading_.said("ae");
+        if (has_t5 && module != sd1.network_module) return &flux;
+        const std::string model = lower(reading_.text("pretrained_model_name_or_path"));
+        const bool is_xl = model.find("xl") != std::string::npos || model.find("pony") != std::string::npos ||
+                           model.find("illustrious") != std::string::npos || model.find("noob") != std::string::npos;
+        // SDXL alone has the former, and Stable Diffusion 1 and 2 have no cache of text.
+        if (reading_.said("cache_text_encoder_outputs") || reading_.said("cache_text_encoder_outputs_to_disk") || is_xl)
+            return &sdxl;
+        return reading_.flag("v2") ? &sd2 : &sd1;
+    }
+
+    Reading& reading_;
+};
+
+bool is_said(const Node& root, std::string_view name) {
+    if (root.find(name) != nullptr) return true;
+    const io::Map* map = root.map();
+    return map != nullptr && std::any_of(map->begin(), map->end(), [&](const io::Member& member) {
+               return member.value.is(io::Kind::map) && member.value.find(name) != nullptr;
+           });
+}
+
+}  // namespace
+
+const Script* read_config_file(Reading& reading, const Script* script) { return ConfigFile(reading).read(script); }
+
+void read_command_line(Reading& reading, const std::vector<std::string>& words, const SaidAt& at) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        const std::size_t equals = word.find('=');
+        const std::string name =
+            word.starts_with("--") ? word.substr(2, equals == std::string::npos ? equals : equals - 2) : std::string();
+        const Key* key = name.empty() ? nullptr : argument_key(name);
+        if (key == nullptr) {
+            std::string near(nearest_argument(name));
+            if (!near.empty()) near = "--" + near;
+            reading.complaints.push_back({Severity::error, Problem::unknown_key, at.place, at.key, word,
+                                          std::move(near), "the trainer stops: it knows no argument " + word});
+            continue;
+        }
+        io::List values;
+        if (equals != std::string::npos) values.push_back(Node{word.substr(equals + 1)});
+        const bool takes_more = key->takes == Takes::list || (key->takes != Takes::flag && values.empty());
+        while (takes_more && i + 1 < words.size() && !words[i + 1].starts_with("--")) {
+            values.push_back(Node{words[++i]});
+            if (key->takes != Takes::list) break;
+        }
+        Node value{true};
+        if (key->takes == Takes::list)
+            value = Node{std::move(values)};
+        else if (key->takes != Takes::flag)
+            value = values.empty() ? Node{} : std::move(values.front());
+        set(reading, name, value, at, true);
+    }
+}
+
+bool is_config_file(const io::Document& document) {
+    const Node& root = document.root;
+    if (root.map() == nullptr || root.find("job") != nullptr || root.find("datasets") != nullptr) return false;
+    // musubi-tuner's files are alike; their model is `dit`.
+    if (is_said(root, "dit")) return false;
+    if (!is_said(root, "network_module") && !is_said(root, "pretrained_model_name_or_path")) return false;
+    std::int64_t met = 0;
+    for (const std::string_view name :
+         {"network_module", "pretrained_model_name_or_path", "train_data_dir", "dataset_config", "network_dim",
+          "optimizer_type", "train_batch_size", "mixed_precision", "output_dir", "resolution", "max_train_steps"})
+        met += is_said(root, name) ? 1 : 0;
+    return met > 1;
+}
+
+}  // namespace vram::trainers::sd_scripts

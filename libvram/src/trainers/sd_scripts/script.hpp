@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "vram/profile/model_profile.hpp"
+
+namespace vram::trainers::sd_scripts {
+
+/// A script that trains a network, for the models of one shape.
+struct Script {
+    std::string_view file;          // "sdxl_train_network.py"
+    std::string_view architecture;  // as Pipeline::architecture has it
+    std::string_view title;         // "SDXL", for sentences
+    std::string_view model;         // the profile that a name which says no more stands for
+    std::string_view vae;
+    std::span<const std::string_view> text_encoders;
+    std::string_view network_module;  // the one that is played
+    std::int64_t bucket_reso_steps;   // what has to divide them: verify_bucket_reso_steps
+    std::int64_t sample_step;         // sides of samples are rounded down to it
+    std::int64_t sample_steps;        // of a prompt that does not say
+    double sample_scale;              // of a prompt that does not say
+    bool (*plays)(const profile::ModelProfile& profile);
+};
+
+extern const Script sd1, sd2, sdxl, flux;
+[[nodiscard]] std::span<const Script* const> scripts();
+
+/// The script that trains such a model; null: none that is played does.
+[[nodiscard]] const Script* script_of(const profile::ModelProfile& profile);
+
+}  // namespace vram::trainers::sd_scripts
