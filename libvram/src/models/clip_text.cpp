@@ -72,6 +72,7 @@ class CLIPTextModel : public Model {
         if (request.all_hidden_states) all.push_back(layer_states);
         Tensor last_hidden_state = final_layer_norm(layer_states);
         Tensor pooled_output = pool(last_hidden_state, input_ids);
+        attention_mask = Tensor();
         if (projection_dim_ > 0) pooled_output = text_projection(pooled_output);
         all.push_back(last_hidden_state);
         all.push_back(pooled_output);

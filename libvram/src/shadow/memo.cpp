@@ -236,7 +236,10 @@ Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& functio
         return arg.defined() && arg.dtype() == Dtype::f32 && arg.node() && arg.node()->leaf != nullptr &&
                !arg.is_view();
     };
-    if (run.autocast().enabled && std::any_of(args.begin(), args.end(), is_cached)) return function(args);
+    // Or weights whose casts it keeps from an earlier call.
+    const bool was_cast = spec.trainable != nullptr && !spec.trainable->empty() &&
+                          run.autocast_cache.find(spec.trainable->front()->value.storage()) != nullptr;
+    if (run.autocast().enabled && (was_cast || std::any_of(args.begin(), args.end(), is_cached))) return function(args);
     return run.memo()->forward(spec, args, function);
 }
 

@@ -26,6 +26,14 @@ class Flux final : public NetworkTrainer {
 
   private:
     [[nodiscard]] std::int64_t latent_channels() const override { return 16; }
+    /// AutoEncoder.encode, which draws, shifts and scales itself.
+    [[nodiscard]] Tensor encode_images_to_latents(const Tensor& images, const job::Batch& sizes) override {
+        models::Request request = request_of(sizes);
+        request.batch = images.size(0);
+        request.dtype = job.pipeline.vae_dtype;
+        request.operation = models::Request::Operation::encode;
+        return vae->forward({images}, request)[0];
+    }
     [[nodiscard]] Tensor shift_scale_latents(const Tensor& latents) override { return latents; }
     void get_noise_scheduler() override {}  // its tables stay on the host
 
@@ -250,11 +258,17 @@ class Flux final : public NetworkTrainer {
         }
         const StageScope stage(run, "denoise");
         const Tensor guidance_vec = run.empty({1}, job.pipeline.vae_dtype, Op::full);
-        Tensor x = std::move(noise);
+        Tensor x = noise, t_vec, pred;
         for (int i = 0; i < 2; ++i) {
-            const Tensor t_vec = run.empty({1}, job.pipeline.vae_dtype, Op::full);
-            const Tensor pred = unet.prepared({x, img_ids, conds[1], conds[2], t_vec, conds[0], guidance_vec},
-                                              request_of(image), amp())[0];
+            {
+                Tensor now = run.empty({1}, x.dtype(), Op::full);
+                t_vec = std::move(now);
+            }
+            {
+                Tensor now = unet.prepared({x, img_ids, conds[1], conds[2], t_vec, conds[0], guidance_vec},
+                                           request_of(image), amp())[0];
+                pred = std::move(now);
+            }
             Tensor moved = shadow::mul_scalar(pred);
             x = shadow::add(x, std::move(moved));
         }

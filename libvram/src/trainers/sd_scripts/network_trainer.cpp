@@ -292,11 +292,37 @@ void NetworkTrainer::step(const std::string& name, const job::Batch& sizes, run:
         scaler_.found_inf = Tensor();
         optimizer.zero_grad();
     }
+    if (job.pipeline.options.contains("scale_weight_norms")) {
+        const StageScope stage(run, "scale_weight_norms");
+        apply_max_norm_regularization();
+    }
     {
         const StageScope stage(run, "logs");
         log_norms();
     }
     facts.phases.push_back({name, "train", {sizes.width, sizes.height, sizes.frames}, sizes.count, kept_});
+}
+
+// LoRANetwork.apply_max_norm_regularization (networks/lora.py): of each module the product of its weights. The names of
+// one module live until the next one has its own.
+void NetworkTrainer::apply_max_norm_regularization() {
+    const NoGrad no_grad(run);
+    Tensor scale, updown, norm, desired;
+    const auto regularize = [&](const nn::Adapter& lora) {
+        const Dtype dtype = lora.own[0]->value.dtype();
+        scale = run.empty({}, dtype, Op::div);
+        updown = run.empty(lora.sizes, dtype, Op::mm);
+        {
+            const Tensor length = run.empty({}, dtype, Op::norm);
+            norm = run.empty({}, dtype, Op::clamp);
+        }
+        desired = run.empty({}, dtype, Op::clamp);
+        const Tensor length = run.empty({}, dtype, Op::norm);
+        const Tensor scalednorm = run.empty({}, dtype, Op::mul);
+    };
+    for (const auto& text_encoder : text_encoders)
+        for (const nn::Adapter& lora : text_encoder->weights.adapters) regularize(lora);
+    for (const nn::Adapter& lora : unet.weights.adapters) regularize(lora);
 }
 
 bool NetworkTrainer::scales() const { return training.autocast.enabled && training.autocast.dtype == Dtype::f16; }
@@ -474,6 +500,7 @@ void NetworkTrainer::set_timesteps(Loop& loop) {
 }
 
 void NetworkTrainer::prepare_latents(Loop& loop, const job::Batch& image, Dtype dtype) {
+    loop.latent_timestep = run.empty({1}, Dtype::i64, Op::repeat);
     const Tensor drawn = run.empty({1, latent_channels(), image.height / 8, image.width / 8}, dtype, Op::noise);
     loop.latents = shadow::mul_scalar(drawn);
 }

@@ -79,7 +79,7 @@ class NetworkTrainer {
     virtual void sample_all() = 0;
     /// StableDiffusionLongPromptWeightingPipeline's parts that the one for SDXL has, too (library/lpw_stable_diffusion.py).
     struct Loop {
-        Tensor timesteps, latents, latent_model_input, noise_pred, noise_pred_uncond, noise_pred_text;
+        Tensor timesteps, latent_timestep, latents, latent_model_input, noise_pred, noise_pred_uncond, noise_pred_text;
     };
     [[nodiscard]] bool guides() const { return job.sampling.guidance > 1; }
     /// The scheduler's timesteps on the GPU.
@@ -135,6 +135,7 @@ class NetworkTrainer {
     [[nodiscard]] Tensor process_batch(Batch& batch);
     [[nodiscard]] Bytes kept_without_checkpointing(const job::Batch& sizes);
     [[nodiscard]] Tensors text_conds(Batch& batch);
+    void apply_max_norm_regularization();
     void all_reduce_network(const run::Optimizer& optimizer);
     [[nodiscard]] Dtype latents_dtype() const;  ///< of a batch's
     void checkpoint(bool on);

@@ -6,6 +6,7 @@
 
 #include "trainers/heaviest.hpp"
 #include "trainers/job_text.hpp"
+#include "trainers/named_model.hpp"
 #include "trainers/sd_scripts/arguments.hpp"
 #include "trainers/sd_scripts/dataset.hpp"
 #include "trainers/sd_scripts/overrides.hpp"
@@ -72,6 +73,23 @@ job::Pipeline pipeline_of(const Arguments& arguments) {
                                    {"apply_t5_attn_mask", arguments.apply_t5_attn_mask}})
         if (on) out.options[name] = "true";
     return out;
+}
+
+/// What stands beside the denoiser as sd-scripts has it: FLUX.1's AutoEncoder of its own; CLIP in the transformers that
+/// its requirements pin, with the end token that its loaders write (library/model_util.py, sdxl_model_util.py,
+/// flux_utils.py).
+void describe_parts(const profile::Catalogue& catalogue, job::Job& job) {
+    std::vector<std::string> parts = job.pipeline.text_encoders;
+    parts.push_back(job.pipeline.vae);
+    for (const std::string& id : parts) {
+        const profile::ModelProfile& profile = profile_of(job, catalogue, id);
+        if (!profile.forwards.contains("sd_scripts")) continue;
+        profile::ModelProfile& own = job.described.emplace_back(profile::with_forward(profile, "sd_scripts"));
+        if (own.kind != profile::ModelKind::text_encoder) continue;
+        own.config.values.insert_or_assign("eos_token_id", std::int64_t{2});
+        // CLIPL_CONFIG of flux_utils.py says hidden_act twice, and the second is "gelu".
+        if (job.pipeline.architecture == "flux") own.config.values.insert_or_assign("hidden_act", std::string("gelu"));
+    }
 }
 
 /// What the datasets yield, or what was said instead; the heaviest first.
@@ -189,6 +207,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     const bool empty = training.batches.empty() || job.model.empty();
     job.work = std::move(training);
     job.pipeline = pipeline_of(arguments);
+    describe_parts(catalogue, job);
     job.sampling = sampling_of(document, config, job.text_tokens, complaints, notes);
     if (overrides.sampling) {
         job.sampling = *overrides.sampling;

@@ -163,7 +163,8 @@ class Sdxl final : public NetworkTrainer {
     struct Prompt {
         Tensor text_embeddings, pooled;
     };
-    [[nodiscard]] Prompt encode_prompt() {
+    /// `names`: the pipeline's for the hidden states of a prompt, until it encodes the next one.
+    [[nodiscard]] Prompt encode_prompt(Tensors& names) {
         Prompt out;
         const Dtype wide = training.autocast.enabled ? Dtype::f32 : job.dtype;
         if (job.pipeline.cache_text) {
@@ -173,14 +174,22 @@ class Sdxl final : public NetworkTrainer {
         }
         Tensor ids1 = run.empty({1, 1, 77}, Dtype::i64, Op::to_device);
         Tensor ids2 = run.empty({1, 1, 77}, Dtype::i64, Op::to_device);
-        const Tensors encoded = encode_tokens({std::move(ids1), std::move(ids2)}, 1);
-        const Tensor weights1 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
-        const Tensor weights2 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
-        const Tensor hidden_states1 = run.empty(encoded[0].sizes(), wide, Op::mul);
-        const Tensor hidden_states2 = run.empty(encoded[1].sizes(), wide, Op::mul);
-        out.text_embeddings = shadow::cat({hidden_states1, hidden_states2}, 2);
+        Tensors encoded = encode_tokens({std::move(ids1), std::move(ids2)}, 1);
+        {
+            const Tensor weights1 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
+            const Tensor weights2 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
+            encoded[0] = run.empty(encoded[0].sizes(), wide, Op::mul);
+            encoded[1] = run.empty(encoded[1].sizes(), wide, Op::mul);
+        }
+        out.text_embeddings = shadow::cat({encoded[0], encoded[1]}, 2);
         out.pooled = encoded[2];
+        names = std::move(encoded);
         return out;
+    }
+
+    /// x.to(device, dtype=unet_dtype), of the host or not.
+    [[nodiscard]] Tensor to_gpu(const Tensor& x) {
+        return x.storage()->slot < 0 ? run.empty(x.sizes(), job.dtype, Op::to_device) : shadow::to(x, job.dtype);
     }
 
     /// SdxlStableDiffusionLongPromptWeightingPipeline.__call__
@@ -190,24 +199,38 @@ class Sdxl final : public NetworkTrainer {
         Prompt prompt, uncond;
         {
             const StageScope stage(run, "text");
-            prompt = encode_prompt();
-            if (guides()) uncond = encode_prompt();
+            Tensors names;
+            prompt = encode_prompt(names);
+            if (guides()) uncond = encode_prompt(names);
             set_timesteps(loop);
         }
         const StageScope stage(run, "denoise");
         prepare_latents(loop, image, job.dtype);
         Tensor text_embedding, vector_embedding;
         {
-            const Tensor orig_size = run.empty({1, 2}, Dtype::f32, Op::to_device);
-            const Tensor crop_size = run.empty({1, 2}, Dtype::f32, Op::zeros);
+            const Tensor orig_size = run.empty({1, 2}, job.dtype, Op::to_device);
+            const Tensor crop_size = run.empty({1, 2}, job.dtype, Op::zeros);
             Batch sizes;
             sizes.original_sizes_hw = sizes.target_sizes_hw = orig_size;
             sizes.crop_top_lefts = crop_size;
             Tensor embs = get_size_embeddings(sizes);
             embs = shadow::to(std::move(embs), job.dtype);
-            const std::int64_t batch = guides() ? 2 : 1;
-            text_embedding = run.empty({batch, 77, clip_l + openclip_bigg}, job.dtype, Op::cat);
-            vector_embedding = run.empty({batch, openclip_bigg + 6 * size_embedding}, job.dtype, Op::cat);
+            const Tensor pooled = to_gpu(prompt.pooled);
+            {
+                const bool on_host = prompt.pooled.storage()->slot < 0;
+                Tensor both = prompt.text_embeddings;
+                if (guides() && on_host) both = run.on_cpu({2, 77, clip_l + openclip_bigg}, Dtype::f32);
+                if (guides() && !on_host) both = shadow::cat({uncond.text_embeddings, prompt.text_embeddings}, 0);
+                text_embedding = to_gpu(both);
+            }
+            if (guides()) {
+                const Tensor uncond_pooled = to_gpu(uncond.pooled);
+                const Tensor with_sizes = shadow::cat({pooled, embs}, 1);
+                const Tensor uncond_with_sizes = shadow::cat({uncond_pooled, embs}, 1);
+                vector_embedding = shadow::cat({uncond_with_sizes, with_sizes}, 0);
+            } else {
+                vector_embedding = shadow::cat({pooled, embs}, 1);
+            }
         }
         job::Batch batch = image;
         batch.count = guides() ? 2 : 1;
@@ -216,7 +239,7 @@ class Sdxl final : public NetworkTrainer {
                 unet.prepared({latent_model_input, t, text_embedding, vector_embedding}, request_of(batch), amp())[0];
             return shadow::to(std::move(noise_pred), job.dtype);
         });
-        loop.timesteps = loop.latent_model_input = loop.noise_pred = Tensor();
+        loop.latent_timestep = loop.latent_model_input = loop.noise_pred = Tensor();
         loop.noise_pred_uncond = loop.noise_pred_text = Tensor();
     }
 };

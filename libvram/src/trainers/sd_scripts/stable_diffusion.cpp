@@ -88,7 +88,7 @@ class StableDiffusion final : public NetworkTrainer {
         denoise(loop, [&](const Tensor& latent_model_input, const Tensor& t) {
             return unet.prepared({latent_model_input, t, text_embeddings}, request_of(batch), amp(), true)[0];
         });
-        loop.timesteps = loop.latent_model_input = loop.noise_pred = Tensor();
+        loop.latent_timestep = loop.latent_model_input = loop.noise_pred = Tensor();
         loop.noise_pred_uncond = loop.noise_pred_text = Tensor();
     }
 
@@ -105,11 +105,21 @@ class StableDiffusion final : public NetworkTrainer {
                 uncond = encode_once(uncond_tokens);
                 uncond_weights = run.empty({1, 77}, uncond.dtype(), Op::to_device);
             }
+            const Tensor mean = keep_mean(prompt.dtype());
+            const Tensor uncond_mean = guides() ? keep_mean(uncond.dtype()) : Tensor();
         }
         prompt = shadow::repeat(prompt, {1, 1, 1});
         if (!guides()) return prompt;
         uncond = shadow::repeat(uncond, {1, 1, 1});
         return shadow::cat({uncond, prompt}, 0);
+    }
+
+    /// Of get_weighted_text_embeddings: hidden states keep their mean while they are weighted in place.
+    [[nodiscard]] Tensor keep_mean(Dtype dtype) {
+        const Tensor previous_mean = run.empty({}, dtype, Op::mean);
+        Tensor current_mean = run.empty({}, dtype, Op::mean);
+        const Tensor ratio = run.empty({}, dtype, Op::div);
+        return current_mean;
     }
 
     [[nodiscard]] Tensor encode_once(const Tensor& tokens) {
