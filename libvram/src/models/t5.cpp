@@ -1,5 +1,6 @@
 // Mirrors T5EncoderModel and UMT5EncoderModel (transformers 5.24.0, models/t5/modeling_t5.py,
-// models/umt5/modeling_umt5.py): gated gelu.
+// models/umt5/modeling_umt5.py): gated gelu. As the forward of sd_scripts T5EncoderModel of transformers 4.54.1, which its
+// requirements pin: attention in elementary steps.
 #include <deque>
 
 #include "models/families.hpp"
@@ -15,7 +16,8 @@ using nn::Linear;
 
 struct Sizes {
     std::int64_t d_model, d_kv, d_ff, heads, buckets;
-    bool umt5;  // every layer has a position bias of its own, which dies with its attention
+    bool umt5;   // every layer has a position bias of its own, which dies with its attention
+    bool eager;  // transformers 4
 };
 
 /// T5LayerNorm: scales, does not shift; the variance in fp32.
@@ -85,7 +87,7 @@ class T5Block : public Block {
           wi_1(builder["layer"]["1"]["DenseReluDense"].linear("wi_1", sizes.d_model, sizes.d_ff, false)),
           wo(builder["layer"]["1"]["DenseReluDense"].linear("wo", sizes.d_ff, sizes.d_model, false)),
           feed_forward_norm(builder["layer"]["1"]["layer_norm"], sizes.d_model) {
-        builder.finish(*this, "T5Block", {sizes.d_kv, sizes.heads, has_relative_attention_bias, sizes.umt5});
+        builder.finish(*this, "T5Block", {sizes.d_kv, sizes.heads, has_relative_attention_bias, sizes.umt5, sizes.eager});
     }
 
     // T5LayerSelfAttention; the first layer makes the bias that the others share. UMT5's attention keeps its own to
@@ -109,9 +111,23 @@ class T5Block : public Block {
         const Tensor query_states = transpose(view(q(hidden_states), shape), 1, 2);
         const Tensor key_states = transpose(view(k(hidden_states), shape), 1, 2);
         const Tensor value_states = transpose(view(v(hidden_states), shape), 1, 2);
-        if (!position_bias.defined()) position_bias = compute_bias(hidden_states.run(), tokens);
+        Tensor scores, attn_weights;
+        if (sizes_.eager) scores = matmul(query_states, transpose(key_states, 3, 2));
+        if (!position_bias.defined()) {
+            position_bias = compute_bias(hidden_states.run(), tokens);
+            if (sizes_.eager) position_bias = add(position_bias, mask);
+        }
         Tensor attn_output;
-        {
+        if (sizes_.eager) {
+            add_(scores, position_bias);
+            {
+                Tensor wide = to_float(scores);
+                wide = softmax(std::move(wide));
+                attn_weights = to(std::move(wide), scores.dtype());
+            }
+            attn_weights = dropout_of(weights_, std::move(attn_weights));
+            attn_output = matmul(attn_weights, value_states);
+        } else {
             // create_position_bias_mask of the sdpa integration
             Tensor attention_mask;
             if (!mask.defined()) {
@@ -215,7 +231,8 @@ class T5EncoderModel : public Model {
                  config.integer("d_ff"),
                  config.integer("num_heads"),
                  config.integer("relative_attention_num_buckets"),
-                 config.boolean("bias_in_every_layer", false)},
+                 config.boolean("bias_in_every_layer", false),
+                 config.text("forward", "") == "sd_scripts"},
           shared(builder.embedding("shared", config.integer("vocab_size"), sizes_.d_model)) {
         for (std::int64_t i = 0; i < config.integer("num_layers"); ++i)
             blocks.emplace_back(builder["encoder"]["block"][i], sizes_, i == 0 || sizes_.umt5);
@@ -238,7 +255,13 @@ class T5EncoderModel : public Model {
         // PreTrainedModel.gradient_checkpointing_enable: the embeddings' output asks for a gradient.
         if (gradient_checkpointing) requires_grad_(inputs_embeds);
         Tensor attention_mask;
-        if (request.attention_mask) attention_mask = sdpa_mask(args[1], false);
+        if (request.attention_mask && !sizes_.eager) attention_mask = sdpa_mask(args[1], false);
+        Tensor cache_position, ones;  // names of T5Stack
+        if (sizes_.eager) {
+            cache_position = arange(run, request.text_tokens, Dtype::i64);
+            if (!request.attention_mask) ones = run.empty({request.batch, request.text_tokens}, Dtype::f32, Op::ones);
+            attention_mask = eager_mask(request.attention_mask ? args[1] : ones, inputs_embeds.dtype());
+        }
         Tensor position_bias;
         Tensor hidden_states = dropout_of(weights_, inputs_embeds);
         Tensors all;
@@ -257,6 +280,15 @@ class T5EncoderModel : public Model {
     }
 
   private:
+    // (1 - mask) * min, [B, 1, 1, T]
+    [[nodiscard]] static Tensor eager_mask(const Tensor& attention_mask, Dtype dtype) {
+        Tensor causal_mask = unsqueeze(unsqueeze(attention_mask, 1), 1);
+        causal_mask = to(causal_mask, dtype);
+        Tensor inverted = rsub_scalar(causal_mask);
+        causal_mask = mul_scalar(std::move(inverted));
+        return causal_mask;
+    }
+
     const nn::Weights& weights_;
     Sizes sizes_;
     nn::Embedding shared;

@@ -23,17 +23,16 @@ void build(Weights& weights, Adapter& adapter) {
     adapter.own.push_back(&weights.adapter({}, dtype, true));  // alpha
 }
 
-/// torch.rand of a sample's ranks, compared, and the product with what they are of.
-Tensor drop_ranks(const Layer& layer, Tensor lx) {
-    Run& run = lx.run();
+/// torch.rand of a sample's ranks, compared.
+Tensor mask_of_ranks(const Layer& layer, const Tensor& lx) {
     Tensor mask;
     {
-        const Tensor drawn = run.empty({lx.size(0), layer.adapter->how.rank}, Dtype::f32, Op::noise);
+        const Tensor drawn = lx.run().empty({lx.size(0), layer.adapter->how.rank}, Dtype::f32, Op::noise);
         mask = shadow::compare_scalar(drawn);
     }
     if (lx.rank() == 3) mask = shadow::unsqueeze(std::move(mask), 1);
     while (mask.rank() < lx.rank()) mask = shadow::unsqueeze(std::move(mask), -1);
-    return shadow::mul(lx, mask);
+    return mask;
 }
 
 // Mirrors LoRAModule.forward.
@@ -44,7 +43,11 @@ Tensor forward(const Layer& layer, Tensor argument) {
     const Tensor org_forwarded = layer.base(x);
     Tensor lx = layer.down(x, adapter.own[lora_down]->value);
     if (adapter.how.dropout && training) lx = shadow::native_dropout(lx);
-    if (adapter.how.rank_dropout && training) lx = drop_ranks(layer, lx);
+    Tensor mask;
+    if (adapter.how.rank_dropout && training) {
+        mask = mask_of_ranks(layer, lx);
+        lx = shadow::mul(lx, mask);
+    }
     lx = layer.up(lx, adapter.own[lora_up]->value);
     Tensor scaled = shadow::mul_scalar(lx);
     scaled = shadow::mul_scalar(std::move(scaled));

@@ -106,6 +106,12 @@ class Flux final : public NetworkTrainer {
         return shadow::reshape(std::move(x), {b, c, 2 * h, 2 * w});
     }
 
+    /// --model_prediction_type, sigma_scaled where it is not said.
+    [[nodiscard]] bool predicts(std::string_view type) const {
+        const auto found = job.pipeline.options.find("model_prediction_type");
+        return (found == job.pipeline.options.end() ? "sigma_scaled" : found->second) == type;
+    }
+
     [[nodiscard]] Prediction get_noise_pred_and_target(const Batch& batch, const Tensor& latents,
                                                        Tensors& text_encoder_conds) override {
         const std::int64_t height = latents.size(2) / 2, width = latents.size(3) / 2;
@@ -122,6 +128,7 @@ class Flux final : public NetworkTrainer {
             const Tensor asked = shadow::div_scalar(timesteps);  // get_mod_vectors, which has none
         }
         if (training.gradient_checkpointing) {
+            requires_grad_(noisy_model_input);
             // The mask asks for one, too, and is in no graph.
             for (std::size_t i = 0; i < 3; ++i)
                 requires_grad_(text_encoder_conds[i]);
@@ -140,6 +147,18 @@ class Flux final : public NetworkTrainer {
         forward_ended();
         const StageScope stage(run, "loss");
         model_pred = unpack_latents(model_pred, height, width);
+        if (predicts("sigma_scaled")) {
+            Tensor scaled;
+            {
+                const Tensor away = shadow::neg(sigmas);
+                scaled = shadow::mul(model_pred, away);
+            }
+            model_pred = shadow::add(scaled, noisy_model_input);
+            scaled = Tensor();
+            out.weighting = run.empty(sigmas.sizes(), Dtype::f32, Op::ones);
+        } else if (predicts("additive")) {
+            model_pred = shadow::add(model_pred, noisy_model_input);
+        }
         out.noise_pred = std::move(model_pred);
         out.target = shadow::sub(noise, latents);
         out.timesteps = timesteps;

@@ -372,6 +372,9 @@ Tensors NetworkTrainer::text_conds(Batch& batch) {
     {
         const AutocastScope autocast(run, amp());
         encoded = encode_tokens(batch.input_ids_list, batch.sizes.count);
+        if (job.pipeline.options.contains("full_fp16"))
+            for (Tensor& one : encoded)
+                if (one.defined()) one = shadow::to(one, job.dtype);
     }
     if (!cached) return encoded;
     for (std::size_t i = 0; i < encoded.size(); ++i)
@@ -379,9 +382,25 @@ Tensors NetworkTrainer::text_conds(Batch& batch) {
     return conds;
 }
 
+// vae_batch_size pictures at a time; process_batch has a name for the list.
+Tensor NetworkTrainer::encode_in_chunks(const Batch& batch, Tensors& list_latents) {
+    const std::int64_t chunk = std::stoll(option(job, "vae_batch_size", "1")), count = batch.sizes.count;
+    if (count <= chunk) {
+        const Tensor images = shadow::to(batch.images, job.pipeline.vae_dtype);
+        return encode_images_to_latents(images, batch.sizes);
+    }
+    for (std::int64_t i = 0; i < count; i += chunk) {
+        const Tensor part = shadow::slice(batch.images, 0, i, std::min(i + chunk, count));
+        const Tensor images = shadow::to(part, job.pipeline.vae_dtype);
+        list_latents.push_back(encode_images_to_latents(images, batch.sizes));
+    }
+    return shadow::cat(list_latents, 0);
+}
+
 Tensor NetworkTrainer::process_batch(Batch& batch) {
     start_ = run.live();
     Tensor latents;
+    Tensors list_latents;
     {
         const StageScope stage(run, "prepare");
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
@@ -389,8 +408,7 @@ Tensor NetworkTrainer::process_batch(Batch& batch) {
         if (batch.latents.defined()) {
             latents = batch.latents;
         } else {
-            const Tensor images = shadow::to(batch.images, job.pipeline.vae_dtype);
-            latents = encode_images_to_latents(images, batch.sizes);
+            latents = encode_in_chunks(batch, list_latents);
             const Tensor is_nan = shadow::compare(latents, latents);
             const Tensor any = run.empty({}, Dtype::boolean, Op::any);
         }
@@ -430,9 +448,43 @@ Bytes NetworkTrainer::kept_without_checkpointing(const job::Batch& sizes) {
     return kept;
 }
 
+// custom_train_functions.apply_noise_offset: a number a channel is drawn in fp32, and the noise is in fp32 from then on.
+void NetworkTrainer::apply_noise_offset(const Tensor& latents, Tensor& noise) {
+    const Dims each{latents.size(0), latents.size(1), 1, 1};
+    Tensor noise_offset;
+    if (job.pipeline.options.contains("adaptive_noise_scale")) {
+        {
+            Tensor mean = run.empty(each, latents.dtype(), Op::mean);
+            const Tensor latent_mean = run.empty(each, latents.dtype(), Op::abs);
+            mean = Tensor();
+            Tensor scaled = shadow::mul_scalar(latent_mean);
+            noise_offset = shadow::add_scalar(std::move(scaled));
+        }
+        noise_offset = shadow::clamp(noise_offset);
+    }
+    Tensor drawn = run.empty(each, Dtype::f32, Op::noise);
+    drawn = noise_offset.defined() ? shadow::mul(noise_offset, drawn) : shadow::mul_scalar(drawn);
+    noise = shadow::add(noise, std::move(drawn));
+}
+
+// custom_train_functions.pyramid_noise_like: noise of ever fewer places is spread and added in place. The first one has
+// as many as the latents; the sizes of the others are drawn.
+void NetworkTrainer::pyramid_noise_like(Tensor& noise) {
+    {
+        Tensor drawn = run.empty(noise.sizes(), Dtype::f32, Op::to_device);
+        const Tensor spread = run.empty(noise.sizes(), Dtype::f32, Op::upsample);
+        drawn = Tensor();
+        const Tensor discounted = shadow::mul_scalar(spread);
+    }
+    const Tensor deviation = run.empty({}, noise.dtype(), Op::norm);
+    noise = shadow::div_scalar(noise);
+}
+
 NetworkTrainer::Noisy NetworkTrainer::get_noise_noisy_latents_and_timesteps(const Tensor& latents) {
     Noisy out;
     out.noise = run.empty_like(latents, Op::noise);
+    if (job.pipeline.options.contains("noise_offset")) apply_noise_offset(latents, out.noise);
+    if (job.pipeline.options.contains("multires_noise_iterations")) pyramid_noise_like(out.noise);
     out.timesteps = run.empty({latents.size(0)}, Dtype::i64, Op::to_device);
     // DDPMScheduler.add_noise: the table comes to the GPU, and goes back to the host behind it.
     const Tensor table = run.empty({train_timesteps}, Dtype::f32, Op::to_device);

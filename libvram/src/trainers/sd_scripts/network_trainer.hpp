@@ -136,6 +136,9 @@ class NetworkTrainer {
     [[nodiscard]] Bytes kept_without_checkpointing(const job::Batch& sizes);
     [[nodiscard]] Tensors text_conds(Batch& batch);
     void apply_max_norm_regularization();
+    void apply_noise_offset(const Tensor& latents, Tensor& noise);
+    void pyramid_noise_like(Tensor& noise);
+    [[nodiscard]] Tensor encode_in_chunks(const Batch& batch, Tensors& list_latents);
     void all_reduce_network(const run::Optimizer& optimizer);
     [[nodiscard]] Dtype latents_dtype() const;  ///< of a batch's
     void checkpoint(bool on);

@@ -85,7 +85,7 @@ void describe_parts(const profile::Catalogue& catalogue, job::Job& job) {
         const profile::ModelProfile& profile = profile_of(job, catalogue, id);
         if (!profile.forwards.contains("sd_scripts")) continue;
         profile::ModelProfile& own = job.described.emplace_back(profile::with_forward(profile, "sd_scripts"));
-        if (own.kind != profile::ModelKind::text_encoder) continue;
+        if (own.family != "clip_text") continue;
         own.config.values.insert_or_assign("eos_token_id", std::int64_t{2});
         // CLIPL_CONFIG of flux_utils.py says hidden_act twice, and the second is "gelu".
         if (job.pipeline.architecture == "flux") own.config.values.insert_or_assign("hidden_act", std::string("gelu"));
