@@ -51,6 +51,7 @@ class Measure {
 
     std::vector<job::Batch> of(const std::vector<Dataset>& datasets) {
         for (const Dataset& dataset : datasets) {
+            if (dataset.settings.width == 0 || dataset.settings.height == 0) continue;
             const BucketRule rule = rule_of(dataset.settings);
             const std::map<Size, std::int64_t> pictures = buckets(dataset, rule);
             for (const auto& [size, count] : pictures)

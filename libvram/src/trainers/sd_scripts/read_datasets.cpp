@@ -217,10 +217,9 @@ void check_datasets(const io::Document& document, const Config& config, const st
     };
     for (const Dataset& dataset : datasets) {
         const DatasetSettings& said = dataset.settings;
-        if (said.width == 0 || said.height == 0) {
+        const bool is_sized = said.width != 0 && said.height != 0;
+        if (!is_sized && !dataset.said_in.empty())  // of the file itself there is a complaint
             complain(Problem::missing_key, dataset.resolution_at, {}, {}, "a dataset has no resolution");
-            continue;
-        }
         std::vector<const PictureSettings*> all{&said.pictures};
         if (!dataset.subsets.empty()) all.clear();
         for (const Subset& subset : dataset.subsets) all.push_back(&subset.pictures);
@@ -247,10 +246,10 @@ void check_datasets(const io::Document& document, const Config& config, const st
         // adjust_min_max_bucket_reso_by_steps
         const std::int64_t low = said.min_bucket_reso - said.min_bucket_reso % steps;
         const std::int64_t high = (said.max_bucket_reso + steps - 1) / steps * steps;
-        if (std::min(said.width, said.height) < low)
+        if (is_sized && std::min(said.width, said.height) < low)
             complain(Problem::conflict, dataset.resolution_at, {}, {},
                      "the trainer stops: min_bucket_reso " + std::to_string(low) + " is above the resolution");
-        if (std::max(said.width, said.height) > high)
+        if (is_sized && std::max(said.width, said.height) > high)
             complain(Problem::conflict, dataset.resolution_at, {}, {},
                      "the trainer stops: max_bucket_reso " + std::to_string(high) + " is below the resolution");
     }

@@ -69,7 +69,7 @@ void read_command_line(Reading& reading, const std::vector<std::string>& words, 
 
 /// read_optimizer.cpp: optimizer_type and optimizer_args, as train_util.py, get_optimizer, takes them.
 [[nodiscard]] job::Optimizer read_optimizer(Reading& reading);
-/// What `--set train.optimizer` may say: the names that are played, in lower case.
+/// What `--set train.optimizer` may say: the names that are played, in any case.
 [[nodiscard]] std::optional<job::Optimizer> optimizer_named(std::string_view name);
 [[nodiscard]] std::vector<std::string_view> optimizer_names();
 
