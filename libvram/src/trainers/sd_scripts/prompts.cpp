@@ -68,6 +68,7 @@ std::vector<Prompt> read_prompts(const io::Document& document, const Config& con
                                  Diagnostics& notes) {
     const Arguments& arguments = config.arguments;
     const Script& script = *arguments.script;
+    if (arguments.sample_prompts.empty()) return {};  // of a file that is not named there is a complaint
     if (arguments.prompts_in_place) return prompts_of(arguments.sample_prompts, script);
     const std::string& word = arguments.sample_prompts;
     fs::path path = word;

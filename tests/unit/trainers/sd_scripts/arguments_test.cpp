@@ -230,6 +230,7 @@ TEST_CASE("sd-scripts: what the trainer refuses, and what is not modelled, is to
              Case{"a split that cannot be trained",
                   gui_flux("\"additional_parameters\": \"--network_args split_qkv=True\""), Problem::conflict,
                   "additional_parameters", 2},
+             Case{"the GUI's field of it", gui_flux("\"split_qkv\": true"), Problem::conflict, "split_qkv", 2},
              Case{"T5 trained", gui_flux("\"train_t5xxl\": true"), Problem::unsupported, "train_t5xxl", 2},
              Case{"an argument nobody knows", gui("\"additional_parameters\": \"--fp8base\""), Problem::unknown_key,
                   "additional_parameters", 2},
