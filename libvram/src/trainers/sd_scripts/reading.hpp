@@ -19,6 +19,7 @@ inline constexpr std::int64_t most_rank = 65536;   // FLUX's widest linear has 1
 inline constexpr std::int64_t most_tokens = 4096;  // of T5
 inline constexpr std::int64_t most_layers = 64;    // that clip_skip counts
 inline constexpr std::int64_t most_datasets = 1024;
+inline constexpr std::int64_t most_repeats = 1'000'000;  // of a folder
 
 struct Range {
     std::int64_t min = std::numeric_limits<std::int64_t>::min(), max = std::numeric_limits<std::int64_t>::max();
