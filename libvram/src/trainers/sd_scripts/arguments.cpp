@@ -77,9 +77,10 @@ class Reader {
                               key("mixed_precision") + " must be no, fp16 or bf16, not " + word, nearest(word, words));
         out_.full_fp16 = reading_.flag("full_fp16");
         out_.full_bf16 = reading_.flag("full_bf16");
-        if (out_.full_fp16 && word != "fp16")
+        const bool is_known = std::find(words.begin(), words.end(), word) != words.end();
+        if (is_known && out_.full_fp16 && word != "fp16")
             conflict("full_fp16", "full_fp16 wants mixed_precision fp16, not " + word);
-        else if (!out_.full_fp16 && out_.full_bf16 && word != "bf16")
+        else if (is_known && !out_.full_fp16 && out_.full_bf16 && word != "bf16")
             conflict("full_bf16", "full_bf16 wants mixed_precision bf16, not " + word);
         if (out_.full_fp16) out_.full_bf16 = false;  // it is asked first
         out_.fp8_base_unet = reading_.flag("fp8_base_unet");
@@ -269,8 +270,8 @@ SaidAt Config::at(const io::Document& document, std::string_view argument) const
 
 bool recognises(const io::Document& document) { return is_gui_file(document) || is_config_file(document); }
 
-expected<Config> read_config(const io::Document& document, const Script* script, Diagnostics& notes) {
-    Diagnostics complaints;
+std::optional<Config> read_config(const io::Document& document, const Script* script, Diagnostics& complaints,
+                                  Diagnostics& notes) {
     Config config;
     config.source = is_gui_file(document) ? Source::gui : Source::config_file;
     for (const Diagnostic& doubled : document.complaints)
@@ -278,8 +279,8 @@ expected<Config> read_config(const io::Document& document, const Script* script,
     Reading reading(document, config, complaints, notes);
     config.arguments.script =
         config.source == Source::gui ? read_gui(reading, script) : read_config_file(reading, script);
-    if (config.arguments.script != nullptr) Reader(reading).read();
-    if (!complaints.empty()) return Unexpected{std::move(complaints)};
+    if (config.arguments.script == nullptr) return std::nullopt;
+    Reader(reading).read();
     return config;
 }
 

@@ -12,7 +12,6 @@
 #include "trainers/sd_scripts/script.hpp"
 #include "vram/base/diagnostic.hpp"
 #include "vram/base/dtype.hpp"
-#include "vram/base/expected.hpp"
 #include "vram/job/optimizer.hpp"
 
 namespace vram::trainers::sd_scripts {
@@ -98,12 +97,14 @@ struct Config {
 /// Whether this is a file of the kohya_ss GUI, of whatever tab, or one for --config_file of a script of sd-scripts.
 [[nodiscard]] bool recognises(const io::Document& document);
 
-/// Reads the file. Every complaint comes at once; what is no reason to stop goes to `notes`.
+/// Reads the file: every complaint goes to `complaints`, what is no reason to stop to `notes`. Nothing where it does
+/// not get so far as to a script that is played, after a complaint.
 ///
 /// Of the GUI, that is how kohya_gui/lora_gui.py turns its fields into arguments, those that a file lacks with what a
 /// fresh GUI shows: see docs/sd-scripts.md. Keys that nobody knows are warnings: the GUI and argparse keep silent
 /// about them. What is understood and not modelled is `unsupported`. `script` says which script it is for in the
 /// file's place.
-[[nodiscard]] expected<Config> read_config(const io::Document& document, const Script* script, Diagnostics& notes);
+[[nodiscard]] std::optional<Config> read_config(const io::Document& document, const Script* script,
+                                                Diagnostics& complaints, Diagnostics& notes);
 
 }  // namespace vram::trainers::sd_scripts

@@ -281,8 +281,8 @@ class Changes {
 
 std::vector<Change> changes(const io::Document& document, const job::Job& job) {
     if (is_job_file(document)) return job_changes(document, job);
-    Diagnostics notes;
-    const expected<Config> config = read_config(document, nullptr, notes);
+    Diagnostics complaints, notes;
+    const std::optional<Config> config = read_config(document, nullptr, complaints, notes);
     return config ? Changes(document, *config).all() : std::vector<Change>{};
 }
 

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "trainers/sd_scripts/buckets.hpp"
+#include "trainers/sd_scripts/reading.hpp"
 #include "vram/io/image_header.hpp"
 
 namespace vram::trainers::sd_scripts {
@@ -51,16 +52,19 @@ class Measure {
 
     std::vector<job::Batch> of(const std::vector<Dataset>& datasets) {
         for (const Dataset& dataset : datasets) {
+            if (dataset.settings.width == 0 || dataset.settings.height == 0) continue;
             const BucketRule rule = rule_of(dataset.settings);
             const std::map<Size, std::int64_t> pictures = buckets(dataset, rule);
             for (const auto& [size, count] : pictures)
                 if (size.width > 0 && size.height > 0) add(size, std::min(count, dataset.settings.batch_size));
             if (pictures.empty()) guess(dataset, rule);
         }
-        std::stable_sort(batches_.begin(), batches_.end(), [](const job::Batch& a, const job::Batch& b) {
+        std::vector<job::Batch> out;
+        for (const auto& [size, count] : counts_) out.push_back({size.width, size.height, 1, count});
+        std::stable_sort(out.begin(), out.end(), [](const job::Batch& a, const job::Batch& b) {
             return a.width * a.height * a.count > b.width * b.height * b.count;
         });
-        return std::move(batches_);
+        return out;
     }
 
   private:
@@ -81,11 +85,12 @@ class Measure {
                     trained += subset.num_repeats;
                 }
             }
-        // DreamBoothDataset.__init__: until there are as many of them as of what is trained.
+        // DreamBoothDataset.__init__: until there are as many of them as of what is trained; past so many rounds each
+        // bucket has more than any batch.
         std::int64_t n = 0;
-        for (bool first = true; n < trained && !kept.empty(); first = false)
+        for (std::int64_t round = 0; n < trained && !kept.empty() && round <= most_items; ++round)
             for (const auto& [bucket, repeats] : kept) {
-                const std::int64_t more = first ? repeats : 1;
+                const std::int64_t more = round == 0 ? repeats : 1;
                 out[bucket] += more;
                 n += more;
                 if (n >= trained) break;
@@ -138,20 +143,14 @@ class Measure {
                               std::to_string(rule.resolution.width) + "x" + std::to_string(rule.resolution.height)});
     }
 
+    /// Of one size the fullest batch counts.
     void add(Size size, std::int64_t count) {
-        const job::Batch batch{size.width, size.height, 1, count};
-        // Of one size the fullest batch counts.
-        const auto same = std::find_if(batches_.begin(), batches_.end(), [&](const job::Batch& b) {
-            return b.width == batch.width && b.height == batch.height;
-        });
-        if (same == batches_.end())
-            batches_.push_back(batch);
-        else
-            same->count = std::max(same->count, count);
+        std::int64_t& most = counts_[size];
+        most = std::max(most, count);
     }
 
     Diagnostics& notes_;
-    std::vector<job::Batch> batches_;
+    std::map<Size, std::int64_t> counts_;
     std::map<std::string, std::vector<Size>> measured_;
     std::size_t guesses_ = 0;
 };

@@ -81,11 +81,11 @@ class Reader {
         if (const auto steps = train.integer("gradient_accumulation", batch_sizes))
             arguments_.gradient_accumulation_steps = *steps;
         if (const auto name = train.text("optimizer")) {
-            if (const auto kind = optimizer_named(lower(*name)))
+            if (const auto kind = optimizer_named(*name))
                 arguments_.optimizer = *kind;
             else
                 train.complain("optimizer", Problem::bad_value, "the trainer knows no optimizer " + *name,
-                               nearest(lower(*name), optimizer_names()));
+                               nearest(*name, optimizer_names()));
         }
         out_.batch_size = train.integer("batch_size", batch_sizes);
         if (out_.batch_size) arguments_.dataset.batch_size = *out_.batch_size;

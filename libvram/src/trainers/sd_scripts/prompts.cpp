@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "trainers/heaviest.hpp"
@@ -68,6 +69,7 @@ std::vector<Prompt> read_prompts(const io::Document& document, const Config& con
                                  Diagnostics& notes) {
     const Arguments& arguments = config.arguments;
     const Script& script = *arguments.script;
+    if (arguments.sample_prompts.empty()) return {};  // of a file that is not named there is a complaint
     if (arguments.prompts_in_place) return prompts_of(arguments.sample_prompts, script);
     const std::string& word = arguments.sample_prompts;
     fs::path path = word;
@@ -143,10 +145,11 @@ job::Sampling sampling_of(const io::Document& document, const Config& config, st
     out.guidance = 0;
     const std::int64_t step = arguments.script->sample_step;
     std::vector<job::Batch> images, all;
+    std::set<job::PictureSize> seen;
     for (const Prompt& prompt : read_prompts(document, config, complaints, notes)) {
         const auto side = [step](std::int64_t said) { return std::max<std::int64_t>(64, said - said % step); };
         const job::Batch image{side(prompt.width), side(prompt.height), 1, 1};
-        if (std::find(images.begin(), images.end(), image) == images.end()) images.push_back(image);
+        if (seen.insert({image.width, image.height}).second) images.push_back(image);
         all.push_back(image);
         out.steps = std::max(out.steps, prompt.steps);
         out.guidance = std::max(out.guidance, prompt.scale);

@@ -14,12 +14,15 @@ namespace {
 
 using io::Node;
 
-/// Modules of networks and the scripts that they are for.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> other_scripts{{
-    {"networks.lora_sd3", "Stable Diffusion 3"},
-    {"networks.lora_hunyuan_image", "HunyuanImage"},
-    {"networks.lora_anima", "Anima"},
-    {"networks.lora_lumina", "Lumina"},
+/// What other models' scripts alone are told.
+struct OtherScript {
+    std::string_view argument, network, model;
+};
+constexpr std::array<OtherScript, 4> other_scripts{{
+    {"clip_g", "networks.lora_sd3", "Stable Diffusion 3"},
+    {"byt5", "networks.lora_hunyuan_image", "HunyuanImage"},
+    {"qwen3", "networks.lora_anima", "Anima"},
+    {"gemma2", "networks.lora_lumina", "Lumina"},
 }};
 
 /// network_args, each as an argument of its own.
@@ -68,40 +71,64 @@ class ConfigFile {
                 most = count;
                 reading_.config.section = name;
             }
-        return said != nullptr ? said : script();
+        const Script* found = script(said);
+        if (found != nullptr) unknown_arguments();
+        return found;
     }
 
   private:
     void take(const io::Member& member, const std::string& section) {
-        const io::Document& document = reading_.document;
-        if (argument_key(member.key) == nullptr)
-            reading_.notes.push_back({Severity::warning, Problem::unknown_key, document.place_of(member.key_span),
-                                      section + member.key, member.value.spelled(),
-                                      std::string(nearest_argument(member.key)),
-                                      "the trainer knows no argument " + member.key + ", and ignores it"});
-        set(reading_, member.key, member.value, {document.place_of(member.value), section + member.key}, false);
+        const SaidAt at{reading_.document.place_of(member.value), section + member.key};
+        set(reading_, member.key, member.value, at, false);
+        if (argument_key(member.key) == nullptr) unknown_.push_back({&member, section + member.key});
     }
 
-    /// The file does not say which script it is handed to; what it asks for does.
-    const Script* script() {
+    void unknown_arguments() {
+        for (const auto& [member, key] : unknown_)
+            reading_.notes.push_back({Severity::warning, Problem::unknown_key,
+                                      reading_.document.place_of(member->key_span), key, member->value.spelled(),
+                                      std::string(nearest_argument(member->key)),
+                                      "the trainer knows no argument " + member->key + ", and ignores it"});
+    }
+
+    /// The file does not say which script it is handed to; what it asks for does. Null, after a complaint: one that is
+    /// not played.
+    const Script* script(const Script* said) {
         const std::string module = reading_.text("network_module");
-        for (const auto& [name, what] : other_scripts)
-            if (module == name) {
-                reading_.refuse("network_module", std::string(what) + " is not modelled with sd-scripts");
+        const std::string model = lower(reading_.text("pretrained_model_name_or_path"));
+        const auto holds = [&](std::string_view part) { return model.find(part) != std::string::npos; };
+        if (module.empty()) {
+            reading_.complain("network_module", Problem::unsupported,
+                              "without network_module this is for a script that trains a whole model or an embedding, "
+                              "which is not modelled: of sd-scripts LoRA is");
+            return nullptr;
+        }
+        if (said != nullptr) return said;
+        for (const auto& [argument, network, title] : other_scripts)
+            if (module == network || reading_.said(argument)) {
+                const std::string at(reading_.said(argument) ? argument : "network_module");
+                reading_.complain(at, Problem::unsupported,
+                                  "this is for " + std::string(title) + ", which is not modelled with sd-scripts");
                 return nullptr;
             }
-        if (module == flux.network_module || module == "networks.oft_flux") return &flux;
-        const bool has_t5 = reading_.said("t5xxl") && reading_.said("ae");
-        if (has_t5 && module != sd1.network_module) return &flux;
-        const std::string model = lower(reading_.text("pretrained_model_name_or_path"));
-        const bool is_xl = model.find("xl") != std::string::npos || model.find("pony") != std::string::npos ||
-                           model.find("illustrious") != std::string::npos || model.find("noob") != std::string::npos;
+        if (holds("sd3") || holds("stable-diffusion-3")) {
+            reading_.complain("pretrained_model_name_or_path", Problem::unsupported,
+                              "this is for Stable Diffusion 3, which is not modelled with sd-scripts");
+            return nullptr;
+        }
+        if (module == flux.network_module || module == "networks.oft_flux" || holds("flux")) return &flux;
         // SDXL alone has the former, and Stable Diffusion 1 and 2 have no cache of text.
-        if (reading_.said("cache_text_encoder_outputs") || reading_.said("cache_text_encoder_outputs_to_disk") || is_xl)
+        if (reading_.said("cache_text_encoder_outputs") || reading_.said("cache_text_encoder_outputs_to_disk") ||
+            holds("xl") || holds("pony") || holds("illustrious") || holds("noob"))
             return &sdxl;
         return reading_.flag("v2") ? &sd2 : &sd1;
     }
 
+    struct Unknown {
+        const io::Member* member;
+        std::string key;
+    };
+    std::vector<Unknown> unknown_;
     Reading& reading_;
 };
 

@@ -36,7 +36,7 @@ constexpr std::string_view dataset_keys[] = {"validation_seed", "network_multipl
 
 /// What general, a dataset and a subset may all say.
 void read_pictures(io::Fields& fields, PictureSettings& out, std::int64_t& num_repeats) {
-    num_repeats = fields.integer("num_repeats", {}, num_repeats);
+    num_repeats = fields.integer("num_repeats", {-most_repeats, most_repeats}, num_repeats);
     out.color_aug = fields.boolean("color_aug", out.color_aug);
     out.random_crop = fields.boolean("random_crop", out.random_crop);
     if (const std::optional<bool> shuffles = fields.boolean(caption_changes[0])) out.changes[0] = *shuffles ? 1 : 0;
@@ -66,6 +66,13 @@ void read_settings(io::Fields& fields, DatasetSettings& out, std::int64_t& num_r
                         "validation_split is not modelled: part of the pictures is predicted without gradients, too");
     fields.ignore(dataset_keys);
     read_pictures(fields, out.pictures, num_repeats);
+}
+
+/// Where the trainer is started, or beside the file.
+fs::path located(const io::Document& document, const std::string& word) {
+    if (word.empty() || is_there(word)) return word;
+    const fs::path beside = (fs::path(document.file_name).parent_path() / word).lexically_normal();
+    return is_there(beside) ? beside : fs::path(word);
 }
 
 class DatasetFile {
@@ -107,6 +114,7 @@ class DatasetFile {
             one.ignore(std::array<std::string_view, 2>{"metadata_file", "conditioning_data_dir"});
             subset.image_dir =
                 one.has("metadata_file") ? one.text("image_dir", "") : one.text("image_dir", io::required);
+            subset.image_dir = located(file_, subset.image_dir).string();
             subset.at = {one.place("image_dir"), one.path("image_dir")};
             one.finish();
             if (subset.num_repeats > 0) out.subsets.push_back(std::move(subset));
@@ -119,13 +127,6 @@ class DatasetFile {
     const io::Document& file_;
     Diagnostics& complaints_;
 };
-
-/// Where the trainer is started, or beside the file.
-fs::path located(const io::Document& document, const std::string& word) {
-    if (is_there(word)) return word;
-    const fs::path beside = (fs::path(document.file_name).parent_path() / word).lexically_normal();
-    return is_there(beside) ? beside : fs::path(word);
-}
 
 /// generate_dreambooth_subsets_config_by_subdirs
 void subdirectories(const std::string& folder, const SaidAt& at, bool is_reg, const PictureSettings& pictures,
@@ -140,7 +141,7 @@ void subdirectories(const std::string& folder, const SaidAt& at, bool is_reg, co
         const std::string name = walk->path().filename().string();
         const std::optional<std::int64_t> repeats = integer_of(name.substr(0, name.find('_')));
         if (repeats.value_or(0) < 1) continue;
-        found.push_back({walk->path().string(), at, *repeats, is_reg, pictures});
+        found.push_back({walk->path().string(), at, std::min(*repeats, most_repeats), is_reg, pictures});
     }
     std::sort(found.begin(), found.end(), [](const Subset& a, const Subset& b) { return a.image_dir < b.image_dir; });
     out.insert(out.end(), found.begin(), found.end());
@@ -192,7 +193,7 @@ std::vector<Dataset> read_datasets(const io::Document& document, const Config& c
         const SaidAt at = config.at(document, name);
         const fs::path path = located(document, *folder);
         std::error_code error;
-        if (fs::is_directory(path, error))
+        if (is_there(path) && fs::is_directory(path, error))
             subdirectories(path.string(), at, std::string_view(name) == "reg_data_dir", only.settings.pictures,
                            only.subsets);
         else
@@ -217,10 +218,9 @@ void check_datasets(const io::Document& document, const Config& config, const st
     };
     for (const Dataset& dataset : datasets) {
         const DatasetSettings& said = dataset.settings;
-        if (said.width == 0 || said.height == 0) {
+        const bool is_sized = said.width != 0 && said.height != 0;
+        if (!is_sized && !dataset.said_in.empty())  // of the file itself there is a complaint
             complain(Problem::missing_key, dataset.resolution_at, {}, {}, "a dataset has no resolution");
-            continue;
-        }
         std::vector<const PictureSettings*> all{&said.pictures};
         if (!dataset.subsets.empty()) all.clear();
         for (const Subset& subset : dataset.subsets) all.push_back(&subset.pictures);
@@ -247,10 +247,10 @@ void check_datasets(const io::Document& document, const Config& config, const st
         // adjust_min_max_bucket_reso_by_steps
         const std::int64_t low = said.min_bucket_reso - said.min_bucket_reso % steps;
         const std::int64_t high = (said.max_bucket_reso + steps - 1) / steps * steps;
-        if (std::min(said.width, said.height) < low)
+        if (is_sized && std::min(said.width, said.height) < low)
             complain(Problem::conflict, dataset.resolution_at, {}, {},
                      "the trainer stops: min_bucket_reso " + std::to_string(low) + " is above the resolution");
-        if (std::max(said.width, said.height) > high)
+        if (is_sized && std::max(said.width, said.height) > high)
             complain(Problem::conflict, dataset.resolution_at, {}, {},
                      "the trainer stops: max_bucket_reso " + std::to_string(high) + " is below the resolution");
     }

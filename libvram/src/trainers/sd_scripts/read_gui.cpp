@@ -234,7 +234,9 @@ class Gui {
     void put_all(const Field (&fields)[n]) {
         for (const Field& one : fields) put(one.argument, one.gui, field(one.gui, one.fresh));
     }
+    /// Written into a text, as Python writes it.
     void put_network_arg(std::string_view gui, Node value) {
+        if (const bool* flag = value.boolean(); flag != nullptr && *flag) value = Node{std::string("True")};
         if (truthy(value))
             reading_.config.said.set({"network_args." + std::string(gui), std::move(value), at(gui), true});
     }

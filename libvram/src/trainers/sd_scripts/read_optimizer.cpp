@@ -14,53 +14,53 @@ using Algorithm = job::Bitsandbytes::Algorithm;
 using Loop = job::AdamW::Loop;
 
 struct Known {
-    std::string_view name;  // in lower case
+    std::string_view name;  // whose case counts for nothing but of a class in a module
     job::Optimizer kind;
 };
 
 // transformers' Adafactor scales by the parameter where nothing is said.
 constexpr Known known_names[] = {
-    {"adamw", job::AdamW{}},
-    {"adamw8bit", job::Bitsandbytes{}},
-    {"adafactor", job::Adafactor{.scale_parameter = true}},
-    {"lion", job::Lion{}},
-    {"lion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion}},
-    {"pagedlion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion, .paged = true}},
-    {"pagedadamw8bit", job::Bitsandbytes{.paged = true}},
-    {"pagedadamw", job::Bitsandbytes{.bits = 32, .paged = true}},
-    {"pagedadamw32bit", job::Bitsandbytes{.bits = 32, .paged = true}},
-    {"sgdnesterov", job::Sgd{.momentum = true, .nesterov = true}},
-    {"sgdnesterov8bit", job::Bitsandbytes{.algorithm = Algorithm::sgd}},
-    {"prodigy", job::Prodigy{}},
-    {"dadaptadam", job::DAdapt{}},
-    {"dadaptlion", job::DAdapt{.algorithm = job::DAdapt::Algorithm::lion}},
-    {"adamwschedulefree", job::AdamWScheduleFree{}},
-    {"adam", job::AdamW{}},
-    {"sgd", job::Sgd{}},
-    {"adagrad", job::Adagrad{}},
-    {"torch.optim.adamw", job::AdamW{}},
-    {"torch.optim.adam", job::AdamW{}},
-    {"torch.optim.sgd", job::Sgd{}},
-    {"torch.optim.adagrad", job::Adagrad{}},
-    {"bitsandbytes.optim.adamw8bit", job::Bitsandbytes{}},
-    {"bitsandbytes.optim.adam8bit", job::Bitsandbytes{}},
-    {"bitsandbytes.optim.pagedadamw8bit", job::Bitsandbytes{.paged = true}},
-    {"bitsandbytes.optim.lion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion}},
-    {"bitsandbytes.optim.pagedlion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion, .paged = true}},
-    {"bitsandbytes.optim.ademamix8bit", job::Bitsandbytes{.algorithm = Algorithm::ademamix}},
-    {"bitsandbytes.optim.pagedademamix8bit", job::Bitsandbytes{.algorithm = Algorithm::ademamix, .paged = true}},
-    {"lion_pytorch.lion", job::Lion{}},
-    {"prodigyopt.prodigy", job::Prodigy{}},
-    {"schedulefree.adamwschedulefree", job::AdamWScheduleFree{}},
-    {"transformers.adafactor", job::Adafactor{.scale_parameter = true}},
-    {"came_pytorch.came", job::Came{}},
+    {"AdamW", job::AdamW{}},
+    {"AdamW8bit", job::Bitsandbytes{}},
+    {"Adafactor", job::Adafactor{.scale_parameter = true}},
+    {"Lion", job::Lion{}},
+    {"Lion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion}},
+    {"PagedLion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion, .paged = true}},
+    {"PagedAdamW8bit", job::Bitsandbytes{.paged = true}},
+    {"PagedAdamW", job::Bitsandbytes{.bits = 32, .paged = true}},
+    {"PagedAdamW32bit", job::Bitsandbytes{.bits = 32, .paged = true}},
+    {"SGDNesterov", job::Sgd{.momentum = true, .nesterov = true}},
+    {"SGDNesterov8bit", job::Bitsandbytes{.algorithm = Algorithm::sgd}},
+    {"Prodigy", job::Prodigy{}},
+    {"DAdaptAdam", job::DAdapt{}},
+    {"DAdaptLion", job::DAdapt{.algorithm = job::DAdapt::Algorithm::lion}},
+    {"AdamWScheduleFree", job::AdamWScheduleFree{}},
+    {"Adam", job::AdamW{}},
+    {"SGD", job::Sgd{}},
+    {"Adagrad", job::Adagrad{}},
+    {"torch.optim.AdamW", job::AdamW{}},
+    {"torch.optim.Adam", job::AdamW{}},
+    {"torch.optim.SGD", job::Sgd{}},
+    {"torch.optim.Adagrad", job::Adagrad{}},
+    {"bitsandbytes.optim.AdamW8bit", job::Bitsandbytes{}},
+    {"bitsandbytes.optim.Adam8bit", job::Bitsandbytes{}},
+    {"bitsandbytes.optim.PagedAdamW8bit", job::Bitsandbytes{.paged = true}},
+    {"bitsandbytes.optim.Lion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion}},
+    {"bitsandbytes.optim.PagedLion8bit", job::Bitsandbytes{.algorithm = Algorithm::lion, .paged = true}},
+    {"bitsandbytes.optim.AdEMAMix8bit", job::Bitsandbytes{.algorithm = Algorithm::ademamix}},
+    {"bitsandbytes.optim.PagedAdEMAMix8bit", job::Bitsandbytes{.algorithm = Algorithm::ademamix, .paged = true}},
+    {"lion_pytorch.Lion", job::Lion{}},
+    {"prodigyopt.Prodigy", job::Prodigy{}},
+    {"schedulefree.AdamWScheduleFree", job::AdamWScheduleFree{}},
+    {"transformers.Adafactor", job::Adafactor{.scale_parameter = true}},
+    {"came_pytorch.CAME", job::Came{}},
 };
 
 /// Names that the trainer takes, and that are not modelled.
 constexpr std::string_view other_names[] = {
-    "dadaptation", "dadaptadampreprint", "dadaptadagrad",   "dadaptadan", "dadaptadanip",
-    "dadaptsgd",   "radamschedulefree",  "sgdschedulefree", "nadam",      "radam",
-    "adamax",      "adadelta",           "rmsprop",         "rprop",      "asgd"};
+    "DAdaptation", "DAdaptAdamPreprint", "DAdaptAdaGrad",   "DAdaptAdan", "DAdaptAdanIP",
+    "DAdaptSGD",   "RAdamScheduleFree",  "SGDScheduleFree", "NAdam",      "RAdam",
+    "Adamax",      "Adadelta",           "RMSprop",         "Rprop",      "ASGD"};
 
 /// Arguments of the classes that change numbers alone.
 constexpr std::string_view numbers[] = {"weight_decay",
@@ -169,7 +169,7 @@ std::vector<std::string_view> optimizer_names() {
 
 std::optional<job::Optimizer> optimizer_named(std::string_view name) {
     for (const Known& known : known_names)
-        if (known.name == name) return known.kind;
+        if (lower(std::string(known.name)) == lower(std::string(name))) return known.kind;
     return std::nullopt;
 }
 
@@ -197,7 +197,8 @@ job::Optimizer read_optimizer(Reading& reading) {
     std::optional<job::Optimizer> kind = optimizer_named(name);
     if (!kind) {
         const bool is_class = name.find('.') != std::string::npos;
-        const bool is_other = std::find(std::begin(other_names), std::end(other_names), name) != std::end(other_names);
+        const bool is_other = std::any_of(std::begin(other_names), std::end(other_names),
+                                          [&](std::string_view other) { return lower(std::string(other)) == name; });
         if (is_class || is_other)
             reading.complain(at, Problem::unsupported, "the optimizer " + written + " is not modelled",
                              nearest(name, optimizer_names()));

@@ -17,6 +17,11 @@ std::string_view stripped(std::string_view text) {
     return text;
 }
 
+/// As complaints of a wrong type say what stands there.
+std::string shown(const io::Node& node) {
+    return node.text() != nullptr ? "the text \"" + *node.text() + "\"" : node.spelled();
+}
+
 }  // namespace
 
 std::optional<std::int64_t> integer_of(std::string_view text) {
@@ -79,7 +84,7 @@ std::optional<std::int64_t> Reading::integer(std::string_view name, Range range)
     else if (const std::string* text = said->value.text(); text != nullptr && said->converted)
         out = integer_of(*text);
     if (!out) {
-        complain(name, Problem::wrong_type, said->at.key + " must be a whole number, not " + said->value.spelled());
+        complain(name, Problem::wrong_type, said->at.key + " must be a whole number, not " + shown(said->value));
         return std::nullopt;
     }
     if (*out < range.min || *out > range.max) {
@@ -100,7 +105,7 @@ std::optional<double> Reading::number(std::string_view name) {
     if (const double* number = said->value.number(); number != nullptr && std::isfinite(*number)) return *number;
     if (const std::string* text = said->value.text(); text != nullptr && said->converted)
         if (const std::optional<double> out = number_of(*text)) return out;
-    complain(name, Problem::wrong_type, said->at.key + " must be a number, not " + said->value.spelled());
+    complain(name, Problem::wrong_type, said->at.key + " must be a number, not " + shown(said->value));
     return std::nullopt;
 }
 

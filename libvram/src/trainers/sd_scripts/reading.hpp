@@ -19,6 +19,7 @@ inline constexpr std::int64_t most_rank = 65536;   // FLUX's widest linear has 1
 inline constexpr std::int64_t most_tokens = 4096;  // of T5
 inline constexpr std::int64_t most_layers = 64;    // that clip_skip counts
 inline constexpr std::int64_t most_datasets = 1024;
+inline constexpr std::int64_t most_repeats = 1'000'000;  // of a folder
 
 struct Range {
     std::int64_t min = std::numeric_limits<std::int64_t>::min(), max = std::numeric_limits<std::int64_t>::max();
@@ -69,7 +70,7 @@ void read_command_line(Reading& reading, const std::vector<std::string>& words, 
 
 /// read_optimizer.cpp: optimizer_type and optimizer_args, as train_util.py, get_optimizer, takes them.
 [[nodiscard]] job::Optimizer read_optimizer(Reading& reading);
-/// What `--set train.optimizer` may say: the names that are played, in lower case.
+/// What `--set train.optimizer` may say: the names that are played, in any case.
 [[nodiscard]] std::optional<job::Optimizer> optimizer_named(std::string_view name);
 [[nodiscard]] std::vector<std::string_view> optimizer_names();
 

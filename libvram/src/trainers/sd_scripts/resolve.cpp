@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "trainers/heaviest.hpp"
@@ -187,12 +188,10 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
             complaints.push_back(std::move(doubled));
         }
     if (is_job && said == nullptr) return Unexpected{std::move(complaints)};
-    expected<Config> read =
-        is_job ? job_defaults(*said) : read_config(document, said != nullptr ? script_of(*said) : nullptr, notes);
-    if (!read) {
-        complaints.insert(complaints.end(), read.error().begin(), read.error().end());
-        return Unexpected{std::move(complaints)};
-    }
+    std::optional<Config> read =
+        is_job ? job_defaults(*said)
+               : read_config(document, said != nullptr ? script_of(*said) : nullptr, complaints, notes);
+    if (!read) return Unexpected{std::move(complaints)};
     Config config = *std::move(read);
     const Overrides overrides = apply_overrides(document, catalogue, config, complaints, notes);
     const Arguments& arguments = config.arguments;

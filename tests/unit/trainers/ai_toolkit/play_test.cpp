@@ -283,7 +283,7 @@ TEST_CASE("ai-toolkit: the batches that are left out of many move no peak") {
             for (std::int64_t count = 1; count <= 4; ++count)
                 batches.push_back({256 + 32 * (i * 5 % 8), 256 + 32 * (i * 3 % 8), 1, count});
         const Played all = play(job);
-        batches = ai_toolkit::heaviest(batches, 6, 512);
+        batches = heaviest(batches, 6, 512);
         CHECK(batches.size() == 6);
         const Played some = play(job);
         CHECK(all.usage.phases.size() > some.usage.phases.size());
