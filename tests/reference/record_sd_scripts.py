@@ -113,6 +113,23 @@ def cases() -> list:
     sd15("te-images", common="--sdpa --max_grad_norm=1.0 --network_dim=32 --network_alpha=16 --network_module=networks.lora")
     sd15("unet-vae2", unet + " --vae_batch_size=2")
     sdxl("cached-vae2", cached + " --vae_batch_size=2", batch=2)
+    # Models loaded to the GPU: what the loader itself takes there is not recorded.
+    sd15("te-lowram", "--lowram")
+    sdxl("cached-lowram", cached + " --lowram")
+    # What else makes tensors of the latents' or of a layer's size.
+    few = unet + " --gradient_checkpointing"
+    sd15("few-noise", few + " --noise_offset=0.05 --adaptive_noise_scale=0.01 --min_snr_gamma=5 --clip_skip=2")
+    sd15("few-multires", few + " --multires_noise_iterations=6 --multires_noise_discount=0.3 --ip_noise_gamma=0.1")
+    sd15("few-huber", few + " --loss_type=huber --huber_schedule=snr")
+    sd15("few-weighted", few + " --weighted_captions --max_token_length=225")
+    sd15("few-dropout", few + " --network_dropout=0.1")
+    sd15("few-rank-dropout", few + " --network_args rank_dropout=0.1")
+    sd15("few-scaled", few + " --scale_weight_norms=1.0")
+    sd15("few-unclipped", few + " --max_grad_norm=0")
+    sd15("few-full_fp16", few + " --full_fp16", precision="fp16")
+    sd15("unet-plain", unet, common=COMMON.replace("--sdpa ", ""))
+    add("sd21-te", "train_network", f"{COMMON} --v2 --v_parameterization", 768, 768)
+    add("sd21-te-gc", "train_network", f"{COMMON} --v2 --v_parameterization --gradient_checkpointing", 768, 768)
     # Samples, after the second step; and with sample_at_first, before the first.
     picture = "a picture --w 512 --h 512 --s 2"
     sd15("te-sample", prompt=picture)
