@@ -107,6 +107,13 @@ def cases() -> list:
     flux("cached-1024", network, width=1024, height=1024)
     flux("cached-fp8", network + " --fp8_base")
     flux("clip_l")
+    flux("cached-nogc", network, gc=False)
+    flux("cached-scaled", network + " --model_prediction_type=sigma_scaled")  # the parser's default
+    flux("cached-mask", network + " --apply_t5_attn_mask")
+    encoded = FLUX.replace("--cache_text_encoder_outputs ", "")
+    flux("encoded", network, common=encoded)
+    flux("encoded-fp8", network + " --fp8_base", common=encoded)
+    flux("encoded-clip_l", common=encoded)
     sd15("unet-disk", unet + " --cache_latents_to_disk")  # fp32 latents
     sdxl("cached-disk", cached + " --cache_latents_to_disk")
     # Latents encoded in the step; caches of another batch size.
