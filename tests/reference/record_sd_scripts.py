@@ -14,14 +14,15 @@ truth/sd_scripts.jsonl:
      {"phases": [[name, what lives as it begins, its peak, what lives as it ends], ...] of all that lies before and after
       the steps,
       "models": bytes that live of denoiser, text encoders and VAE as the loop begins,
-      "adapted_modules", "adapter_bytes", "trained_parameters", "batch": bytes of one,
+      "adapted_modules", "adapter_bytes", "trained_parameters",
       "steps": [{"start": what lives, "kept_for_backward": what lives as the forward has ended, above that,
         "gradients", "<stage>_peak": above what lives as the step begins, "left": what lives as it ends, above the models,
-        the adapter and the optimizer's states}], "optimizer_state", "attention_calls"}}
+        the adapter and the optimizer's states}], "optimizer_state",
+      "samples": stages after the second step, as phases are, "attention_calls"}}
 
-A step begins with its batch on the device. Its stages are prepare (latents, noise), text (the encoders' autocast context),
-forward (the denoiser's), loss, backward, reduce (accelerate's
-copy of each gradient), clip, grad_norms, optimizer with zero_grad, and logs.
+A step begins with its batch on the device. Its stages are prepare (latents, and noise where no text is encoded), text (the
+encoders' autocast context), noise (up to the denoiser), forward (the denoiser's context), loss, backward, reduce
+(accelerate's copy of each gradient), clip, grad_norms, optimizer with zero_grad and what scales norms, and logs.
 """
 
 import fake_cuda
@@ -120,7 +121,7 @@ def cases() -> list:
     sd15("te-images", common="--sdpa --max_grad_norm=1.0 --network_dim=32 --network_alpha=16 --network_module=networks.lora")
     sd15("unet-vae2", unet + " --vae_batch_size=2")
     sdxl("cached-vae2", cached + " --vae_batch_size=2", batch=2)
-    # Models loaded to the GPU: what the loader itself takes there is not recorded.
+    # Models loaded to the GPU: what the loader itself takes beside them is not recorded.
     sd15("te-lowram", "--lowram")
     sdxl("cached-lowram", cached + " --lowram")
     # What else makes tensors of the latents' or of a layer's size.
@@ -248,16 +249,13 @@ def _empty(build, dtype, device="cpu"):
 
 
 def _pretend_files(stack) -> None:
-    """Loaders that make models: what is in the file of weights decides nothing but dtypes, and these are the published
-    files' (SDXL's fp16, FLUX' bf16) or the loader's own."""
+    """Loaders that make models, in the dtype that they leave them in. A file's own dtype decides in FLUX alone, where
+    fp8_base loads as it is: the published bf16, and fp16 of T5."""
     import torch
-    from library import flux_utils, model_util, sdxl_model_util, sdxl_train_util, strategy_base, train_util
+    from library import flux_models, flux_utils, model_util, sdxl_train_util, strategy_base, train_util
 
     def patch(owner, name, new):
         stack.enter_context(unittest.mock.patch.object(owner, name, new))
-
-    def config_of(build):
-        """The config that a loader hands to the class it makes; the loader goes no further."""
 
     from diffusers import AutoencoderKL
     from library.original_unet import UNet2DConditionModel
@@ -282,19 +280,16 @@ def _pretend_files(stack) -> None:
         return _empty(lambda: CLIPTextModel._from_config(config), torch.float32), first, unet, True
 
     def sdxl(name, vae_path, version, weight_dtype, device="cpu", model_dtype=None, disable_mmap=False):
-        dtype = model_dtype or torch.float16
+        dtype = model_dtype or torch.float32  # set_module_tensor_to_device: that of the class, whatever the file holds
         unet = _empty(SdxlUNet2DConditionModel, dtype, device)
         second = clip(hidden_size=1280, intermediate_size=5120, num_hidden_layers=32, num_attention_heads=20,
                       hidden_act="gelu", projection_dim=1280)
-        return (True, _empty(lambda: CLIPTextModel._from_config(clip()), torch.float16, device),
-                _empty(lambda: CLIPTextModelWithProjection(second), torch.float16, device), _empty(vae, dtype, device), unet,
+        return (True, _empty(lambda: CLIPTextModel._from_config(clip()), torch.float32, device),
+                _empty(lambda: CLIPTextModelWithProjection(second), torch.float32, device), _empty(vae, dtype, device), unet,
                 None, None)
 
     patch(train_util, "_load_target_model", sd)
     patch(sdxl_train_util, "_load_target_model", sdxl)
-
-    from library import flux_models
-
     config = flux_models.configs["dev"]
     published = torch.bfloat16
     patch(flux_utils, "analyze_checkpoint_state", lambda path: (False, False, (19, 38), []))
@@ -385,11 +380,10 @@ def _data_set(case: dict, args, count: int):
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 class _Stages:
-    """What runs now: stages of a step, and phases outside of steps."""
+    """What runs now, and what ran since it was last asked: [name, what lived as it began, its peak, as it ended]."""
 
     def __init__(self, recorder):
         self.recorder, self.stages, self.name = recorder, [], None
-        self.steps, self.phases = [], []
 
     def begin(self, name) -> None:
         recorder = self.recorder
@@ -408,6 +402,7 @@ class _Stages:
 
 
 def _around(owner, name, stages, before, after=None):
+    """A stage begins where this method of an object is called, and another where it returns."""
     plain = getattr(owner, name)
 
     def call(*args, **kwargs):
@@ -423,7 +418,6 @@ def _around(owner, name, stages, before, after=None):
 
 def _mark_samples(patch, stages) -> None:
     """Stages "sample text", "sample denoise", "sample decode", and "sample" for what lies around them."""
-    import torch
     from library import flux_train_utils, flux_utils, lpw_stable_diffusion, sdxl_lpw_stable_diffusion, train_util
 
     def around(owner, name, before, after=None, only=None):
@@ -503,8 +497,6 @@ def _values_known(recorder):
 def record(case: dict) -> tuple:
     """(row, recorder) of a case."""
     fake_cuda.install()
-    import torch
-
     import optimizers
     from recorder import no_garbage_collector
 
@@ -530,8 +522,17 @@ def record(case: dict) -> tuple:
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
         result = _train(case, script, args, recorder, stack)
-    made_by = f"sd-scripts, torch {torch.__version__}"
-    return {"case": case, "made_by": made_by, "result": result}, recorder
+    return {"case": case, "made_by": _made_by(), "result": result}, recorder
+
+
+def _made_by() -> str:
+    import accelerate
+    import diffusers
+    import torch
+    import transformers
+
+    return "sd-scripts, " + ", ".join(f"{one.__name__} {one.__version__}"
+                                      for one in (torch, diffusers, transformers, accelerate))
 
 
 def _fresh(stack) -> None:
@@ -553,7 +554,7 @@ def _fresh(stack) -> None:
 
 def _train(case, script, args, recorder, stack) -> dict:
     import torch
-    from library import flux_train_utils, train_util
+    from library import train_util
 
     trainer = {"train_network": "NetworkTrainer", "sdxl_train_network": "SdxlNetworkTrainer",
                "flux_train_network": "FluxNetworkTrainer"}[case["script"]]
@@ -562,7 +563,7 @@ def _train(case, script, args, recorder, stack) -> dict:
     result = {"phases": [], "steps": []}
     accumulation = args.gradient_accumulation_steps
     args.max_train_steps = 2
-    seen = types.SimpleNamespace(models=[], network=None, optimizer=None, in_step=0, contexts=[], start=0, micro=0)
+    seen = types.SimpleNamespace(models=[], parameters={}, network=None, optimizer=None, contexts=[], start=0, micro=0)
 
     def patch(owner, name, new):
         stack.enter_context(unittest.mock.patch.object(owner, name, new))
@@ -572,16 +573,15 @@ def _train(case, script, args, recorder, stack) -> dict:
 
     plain_load = trainer.load_target_model
 
-    def load_target_model(*args):
+    def load_target_model(*given):
         stages.begin("load")
-        version, text_encoder, vae, unet = plain_load(*args)
+        version, text_encoder, vae, unet = plain_load(*given)
         seen.models = [*(text_encoder if isinstance(text_encoder, list) else [text_encoder]), vae, unet]
         for model in seen.models:
             recorder.name_modules(model)
-        stages.begin("to_cache_latents" if case_args.cache_latents else "loaded")
+        stages.begin("to_cache_latents" if args.cache_latents else "loaded")
         return version, text_encoder, vae, unet
 
-    case_args = args
     trainer.load_target_model = load_target_model
     _around(data, "new_cache_latents", stages, "cache_latents", "from_cache_latents")
     _around(trainer, "cache_text_encoder_outputs_if_needed", stages, "to_cache_text", "network")
@@ -635,7 +635,7 @@ def _train(case, script, args, recorder, stack) -> dict:
         plain_clip = accelerator.clip_grad_norm_
 
         def clip(parameters, norm):
-            result_row()["gradients"] = recorder.bytes_of([one.grad for one in seen.network.parameters()])
+            result["steps"][-1]["gradients"] = recorder.bytes_of([one.grad for one in seen.network.parameters()])
             stages.begin("clip")
             plain_clip(parameters, norm)
             stages.begin("return")
@@ -675,17 +675,11 @@ def _train(case, script, args, recorder, stack) -> dict:
         result["adapted_modules"] = len(seen.network.text_encoder_loras) + len(seen.network.unet_loras)
         result["adapter_bytes"] = recorder.bytes_of([*seen.network.parameters(), *seen.network.buffers()])
         _around(optimizer, "step", stages, "optimizer")
-        for name in ("update_grad_norms",):
+        for name, stage in (("update_grad_norms", "grad_norms"), ("weight_norms", "logs")):
             if hasattr(seen.network, name):
-                _around(seen.network, name, stages, "grad_norms")
-        if hasattr(seen.network, "weight_norms"):
-            _around(seen.network, "weight_norms", stages, "logs")
+                _around(seen.network, name, stages, stage)
 
-    def result_row():
-        return result["steps"][-1]
-
-    text = not (args.cache_text_encoder_outputs if hasattr(args, "cache_text_encoder_outputs") else False) or \
-        not args.network_train_unet_only
+    text = not getattr(args, "cache_text_encoder_outputs", False) or not args.network_train_unet_only
 
     def on_step_start(*_, **__):
         if seen.micro % accumulation == 0:
@@ -694,7 +688,8 @@ def _train(case, script, args, recorder, stack) -> dict:
                 result["models"] = recorder.bytes_of([one for model in seen.models for one in
                                                       [*model.parameters(), *model.buffers()]])
             seen.start = recorder.live
-            stages.finish() if stages.stages else None
+            if stages.stages:
+                stages.finish()
             result["steps"].append({"start": recorder.live, "kept_for_backward": 0, "gradients": 0})
         seen.micro += 1
         seen.contexts = (["text"] if text else []) + (["noise", "forward"] if case["script"].startswith("flux")
@@ -718,7 +713,7 @@ def _train(case, script, args, recorder, stack) -> dict:
 
     def add(self, **others):
         """Called with the loss of a step that is over."""
-        row = result_row()
+        row = result["steps"][-1]
         stages.begin("end")
         for name, first, peak, end in stages.finish():
             if name.startswith("sample"):
