@@ -87,11 +87,20 @@ class Reader {
         out_.fp8_base = reading_.flag("fp8_base") || out_.fp8_base_unet;
         const std::string fp8 = out_.fp8_base_unet ? "fp8_base_unet" : "fp8_base";
         if (out_.fp8_base && word == "no") conflict(fp8, fp8 + " wants mixed_precision fp16 or bf16");
+        if (out_.fp8_base && is_flux() && !cached_text())
+            reading_.refuse(fp8, "without cache_text_encoder_outputs text encoders in 8 bits run in each step");
+        if (is_flux() && reading_.flag("apply_t5_attn_mask"))
+            reading_.refuse("apply_t5_attn_mask", "attention under a mask takes another kernel");
         if (out_.fp8_base && !is_flux())
             reading_.refuse(fp8, "of " + std::string(out_.script->title) + ", a U-Net in 8 bits was not recorded");
         out_.no_half_vae = reading_.flag("no_half_vae");
         out_.lowram = reading_.flag("lowram");
+        if (out_.lowram) reading_.refuse("lowram", "models come to the GPU in the type of their files, all at once");
         out_.highvram = reading_.flag("highvram");
+    }
+
+    [[nodiscard]] bool cached_text() {
+        return reading_.flag("cache_text_encoder_outputs") || reading_.flag("cache_text_encoder_outputs_to_disk");
     }
 
     /// replace_unet_modules asks in this order; FLUX.1 always calls scaled_dot_product_attention.
@@ -102,6 +111,9 @@ class Reader {
             out_.attention = Attention::xformers;
         else if (reading_.flag("sdpa"))
             out_.attention = Attention::sdpa;
+        else
+            reading_.complain("sdpa", Problem::unsupported,
+                              "attention without xformers and sdpa, which makes every score, is not modelled", "sdpa");
     }
 
     void network() {
@@ -164,18 +176,21 @@ class Reader {
     }
 
     void noise_and_loss() {
-        std::vector<std::string_view> names{"ip_noise_gamma"};
+        // LoRANetwork of lora_flux.py has it, too.
+        if (reading_.number("scale_weight_norms").value_or(0) != 0)
+            out_.noise_and_loss["scale_weight_norms"] = reading_.text("scale_weight_norms");
+        if (reading_.number("ip_noise_gamma").value_or(0) != 0)
+            reading_.refuse("ip_noise_gamma", "noise of its own is added to the latents'");
         if (!is_flux())
-            for (const std::string_view name : {"noise_offset", "multires_noise_iterations"}) names.push_back(name);
-        for (const std::string_view name : names)
-            if (reading_.number(name).value_or(0) != 0) out_.noise_and_loss[std::string(name)] = reading_.text(name);
+            for (const std::string_view name : {"noise_offset", "adaptive_noise_scale", "multires_noise_iterations"})
+                if (reading_.number(name).value_or(0) != 0) out_.noise_and_loss[std::string(name)] = reading_.text(name);
         const std::string loss = reading_.text("loss_type", "l2");
         constexpr std::array<std::string_view, 4> losses{"l2", "l1", "huber", "smooth_l1"};
         if (std::find(losses.begin(), losses.end(), loss) == losses.end())
             reading_.complain("loss_type", Problem::bad_value, "the trainer knows no loss_type " + loss,
                               nearest(loss, losses));
         else if (loss != "l2")
-            out_.noise_and_loss["loss_type"] = loss;
+            reading_.refuse("loss_type", "of its losses l2 is");
         const bool v = reading_.flag("v_parameterization");
         if (v && !is_flux()) out_.noise_and_loss["v_parameterization"] = "true";
         const std::string predicts = reading_.text("model_prediction_type", "sigma_scaled");

@@ -191,7 +191,7 @@ constexpr Key keys[] = {
     {"save_state_on_train_end", flag},
     {"save_state_to_huggingface", flag},
     {"scale_v_pred_loss_like_noise_pred", flag},
-    {"scale_weight_norms", number, unsupported, "after each step every pair of weights is multiplied out, and scaled"},
+    {"scale_weight_norms", number, memory},
     {"sdpa", flag, memory},
     {"secondary_separator", text},
     {"seed", integer},

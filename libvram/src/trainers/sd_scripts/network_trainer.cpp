@@ -307,7 +307,7 @@ void NetworkTrainer::step(const std::string& name, const job::Batch& sizes, run:
 // one module live until the next one has its own.
 void NetworkTrainer::apply_max_norm_regularization() {
     const NoGrad no_grad(run);
-    Tensor scale, updown, norm, desired;
+    Tensor scale, updown, norm, desired, scalednorm;
     const auto regularize = [&](const nn::Adapter& lora) {
         const Dtype dtype = lora.own[0]->value.dtype();
         scale = run.empty({}, dtype, Op::div);
@@ -318,7 +318,7 @@ void NetworkTrainer::apply_max_norm_regularization() {
         }
         desired = run.empty({}, dtype, Op::clamp);
         const Tensor length = run.empty({}, dtype, Op::norm);
-        const Tensor scalednorm = run.empty({}, dtype, Op::mul);
+        scalednorm = run.empty({}, dtype, Op::mul);
     };
     for (const auto& text_encoder : text_encoders)
         for (const nn::Adapter& lora : text_encoder->weights.adapters) regularize(lora);
@@ -486,20 +486,35 @@ NetworkTrainer::Noisy NetworkTrainer::get_noise_noisy_latents_and_timesteps(cons
     if (job.pipeline.options.contains("noise_offset")) apply_noise_offset(latents, out.noise);
     if (job.pipeline.options.contains("multires_noise_iterations")) pyramid_noise_like(out.noise);
     out.timesteps = run.empty({latents.size(0)}, Dtype::i64, Op::to_device);
-    // DDPMScheduler.add_noise: the table comes to the GPU, and goes back to the host behind it.
-    const Tensor table = run.empty({train_timesteps}, Dtype::f32, Op::to_device);
-    const Tensor alphas_cumprod = shadow::to(table, latents.dtype());
-    Dims each{latents.size(0)};
-    Tensor sqrt_alpha_prod = run.empty(each, alphas_cumprod.dtype(), Op::index);
+    // The scheduler's table comes to the GPU, if it is not there, and goes back to the host behind it.
+    if (!alphas_cumprod_.defined()) alphas_cumprod_ = run.empty({train_timesteps}, Dtype::f32, Op::to_device);
+    out.noisy_latents = mixed(latents, out.noise, latents.dtype());
+    alphas_cumprod_ = Tensor();
+    return out;
+}
+
+// What DDPMScheduler.add_noise and get_velocity do alike: the table in the samples' type, two numbers an item.
+Tensor NetworkTrainer::mixed(const Tensor& first, const Tensor& second, Dtype dtype) {
+    const Tensor alphas_cumprod = shadow::to(alphas_cumprod_, dtype);
+    Dims each{first.size(0)};
+    Tensor sqrt_alpha_prod = run.empty(each, dtype, Op::index);
     sqrt_alpha_prod = shadow::pow_scalar(std::move(sqrt_alpha_prod));
-    Tensor sqrt_one_minus_alpha_prod = run.empty(each, alphas_cumprod.dtype(), Op::index);
+    Tensor sqrt_one_minus_alpha_prod = run.empty(each, dtype, Op::index);
     sqrt_one_minus_alpha_prod = shadow::rsub_scalar(std::move(sqrt_one_minus_alpha_prod));
     sqrt_one_minus_alpha_prod = shadow::pow_scalar(std::move(sqrt_one_minus_alpha_prod));
-    while (each.rank() < latents.rank()) each.push_back(1);
-    const Tensor kept = shadow::mul(shadow::view(sqrt_alpha_prod, each), latents);
-    Tensor added = shadow::mul(shadow::view(sqrt_one_minus_alpha_prod, each), out.noise);
-    out.noisy_latents = shadow::add(kept, std::move(added));
-    return out;
+    while (each.rank() < first.rank()) each.push_back(1);
+    Tensor kept = shadow::mul(shadow::view(sqrt_alpha_prod, each), first);
+    Tensor added = shadow::mul(shadow::view(sqrt_one_minus_alpha_prod, each), second);
+    return shadow::add(std::move(kept), std::move(added));
+}
+
+// Its table stays on the GPU until the next batch has its noise.
+Tensor NetworkTrainer::target_of(const Tensor& latents, const Noisy& noisy) {
+    if (!job.pipeline.options.contains("v_parameterization")) return noisy.noise;
+    const StageScope stage(run, "loss");
+    const NoGrad no_grad(run);
+    alphas_cumprod_ = run.empty({train_timesteps}, Dtype::f32, Op::to_device);
+    return mixed(noisy.noise, latents, latents.dtype());
 }
 
 void NetworkTrainer::requires_grad_(Tensor& x) {

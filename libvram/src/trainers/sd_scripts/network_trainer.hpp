@@ -108,6 +108,8 @@ class NetworkTrainer {
         Tensor noise, noisy_latents, timesteps;
     };
     [[nodiscard]] Noisy get_noise_noisy_latents_and_timesteps(const Tensor& latents);
+    /// The noise, or with v_parameterization the velocity.
+    [[nodiscard]] Tensor target_of(const Tensor& latents, const Noisy& noisy);
     /// Of get_noise_pred_and_target what stands before the prediction.
     [[nodiscard]] Noisy prepare(const Tensor& latents, Tensors& text_encoder_conds);
     /// x.requires_grad_(True): a leaf, which the step's graph holds, and its gradient with it, for as long as train()'s
@@ -144,7 +146,9 @@ class NetworkTrainer {
     void checkpoint(bool on);
     [[nodiscard]] run::Parameters trainable();
 
-    Tensor all_snr_;  // of the noise scheduler
+    [[nodiscard]] Tensor mixed(const Tensor& first, const Tensor& second, Dtype dtype);
+
+    Tensor all_snr_, alphas_cumprod_;  // of the noise scheduler; the latter where it stands on the GPU
     Batch batch_;     // train()'s name for one, until the next one is there
     struct Scaler {
         Tensor scale, growth_tracker, found_inf;

@@ -119,7 +119,7 @@ class Sdxl final : public NetworkTrainer {
             out.noise_pred = call_unet(noisy.noisy_latents, noisy.timesteps, text_encoder_conds, batch);
         }
         forward_ended();
-        out.target = noisy.noise;
+        out.target = target_of(latents, noisy);
         out.timesteps = noisy.timesteps;
         return out;
     }

@@ -54,7 +54,7 @@ class StableDiffusion final : public NetworkTrainer {
                                            request_of(batch.sizes), amp(), true)[0];  // a SampleOutput
         }
         forward_ended();
-        out.target = noisy.noise;
+        out.target = target_of(latents, noisy);
         out.timesteps = noisy.timesteps;
         return out;
     }
