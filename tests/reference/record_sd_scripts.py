@@ -749,17 +749,11 @@ def _train(case, script, args, recorder, stack) -> dict:
 
 
 def _apart(case: dict) -> tuple:
-    """(row, None) of a case, recorded by a process of its own: the largest take gigabytes. Stores it at once with --write."""
+    """(row, None) of a case, recorded by a process of its own: the largest take gigabytes."""
     run = subprocess.run([sys.executable, __file__, "--row", case["id"]], capture_output=True, text=True)
     if run.returncode:
         raise RuntimeError(run.stderr.strip().splitlines()[-1])
-    row = json.loads(run.stdout)
-    if "--write" in sys.argv:
-        stored = {one["case"]["id"]: one for one in map(json.loads, STORED.read_text().splitlines())} if STORED.exists() else {}
-        stored[case["id"]] = row
-        STORED.write_text("".join(json.dumps(stored[one["id"]], separators=(",", ":")) + "\n" for one in cases()
-                                  if one["id"] in stored))
-    return row, None
+    return json.loads(run.stdout), None
 
 
 def main() -> int:
