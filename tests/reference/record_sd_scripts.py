@@ -105,6 +105,7 @@ def cases() -> list:
     sdxl("te-225", "--max_token_length=225")
     network = f"{unet}"
     flux("cached", network)
+    flux("cached-ram", network, common=FLUX.replace("--cache_latents_to_disk ", ""))  # latents stay in the VAE's dtype
     flux("cached-1024", network, width=1024, height=1024)
     flux("cached-fp8", network + " --fp8_base")
     flux("clip_l")
