@@ -105,6 +105,7 @@ def cases() -> list:
     sdxl("te-225", "--max_token_length=225")
     network = f"{unet}"
     flux("cached", network)
+    flux("cached-ram", network, common=FLUX.replace("--cache_latents_to_disk ", ""))  # latents stay in the VAE's dtype
     flux("cached-1024", network, width=1024, height=1024)
     flux("cached-fp8", network + " --fp8_base")
     flux("clip_l")
@@ -749,17 +750,11 @@ def _train(case, script, args, recorder, stack) -> dict:
 
 
 def _apart(case: dict) -> tuple:
-    """(row, None) of a case, recorded by a process of its own: the largest take gigabytes. Stores it at once with --write."""
+    """(row, None) of a case, recorded by a process of its own: the largest take gigabytes."""
     run = subprocess.run([sys.executable, __file__, "--row", case["id"]], capture_output=True, text=True)
     if run.returncode:
         raise RuntimeError(run.stderr.strip().splitlines()[-1])
-    row = json.loads(run.stdout)
-    if "--write" in sys.argv:
-        stored = {one["case"]["id"]: one for one in map(json.loads, STORED.read_text().splitlines())} if STORED.exists() else {}
-        stored[case["id"]] = row
-        STORED.write_text("".join(json.dumps(stored[one["id"]], separators=(",", ":")) + "\n" for one in cases()
-                                  if one["id"] in stored))
-    return row, None
+    return json.loads(run.stdout), None
 
 
 def main() -> int:
