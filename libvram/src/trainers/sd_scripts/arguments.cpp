@@ -213,6 +213,7 @@ class Reader {
         out_.train_data_dir = reading_.text("train_data_dir");
         out_.reg_data_dir = reading_.text("reg_data_dir");
         out_.dataset_config = reading_.text("dataset_config");
+        out_.dataset_repeats = reading_.integer("dataset_repeats", {1, most_repeats}).value_or(1);
         if (reading_.said("in_json") && out_.dataset_config.empty())
             reading_.refuse("in_json", "which sizes there are stands in the metadata");
         resolution(all);

@@ -66,6 +66,7 @@ struct Arguments {
 
     DatasetSettings dataset;
     std::string train_data_dir, reg_data_dir, dataset_config;
+    std::int64_t dataset_repeats = 1;  // of folders in dataset_config that say nothing
     bool cache_latents = false, cache_latents_to_disk = false, cache_text_encoder_outputs = false;
     std::int64_t vae_batch_size = 1;
     std::optional<std::int64_t> text_encoder_batch_size;

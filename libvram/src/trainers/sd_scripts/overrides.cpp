@@ -123,19 +123,21 @@ class Reader {
             return;
         }
         io::Fields sample = job.map("sample");
-        const bool enabled = sample.boolean("enabled", true);
+        const std::optional<bool> enabled = sample.boolean("enabled");
         const auto sides = sample.integers("resolution", {64, side.max}, {2, 2}, io::Single::is_a_list);
         const auto steps = sample.integer("steps", {1, most_steps});
         const auto guidance = sample.number("guidance");
         (void)sample.integer("batch_size", {1, 1});
         (void)sample.integer("frames", {1, 1});
         sample.finish();
-        if (!enabled) {
+        if (enabled && !*enabled) {
             arguments_.sample_at_first = arguments_.samples_while_training = false;
             return;
         }
-        if (!sides && !steps && !guidance && !is_job_) return;
+        const bool said = sides || steps || guidance;
+        if (!enabled && !said && !is_job_) return;
         arguments_.samples_while_training = true;
+        if (!said && !arguments_.sample_prompts.empty()) return;  // the file's own prompts
         const std::int64_t step = arguments_.script->sample_step;
         job::Sampling out;
         const std::int64_t width = sides ? sides->front() : 512, height = sides ? sides->back() : 512;

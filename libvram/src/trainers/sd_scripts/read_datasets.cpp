@@ -83,7 +83,7 @@ class DatasetFile {
     std::vector<Dataset> read(Dataset defaults) {
         io::Fields root(file_, complaints_);
         defaults.said_in = file_.file_name;
-        std::int64_t repeats = 1;
+        std::int64_t repeats = config_.arguments.dataset_repeats;
         io::Fields general = root.map("general");
         read_settings(general, defaults.settings, repeats, defaults.resolution_at, defaults.steps_at);
         general.finish();

@@ -149,6 +149,10 @@ TEST_CASE("sd-scripts: settings beside a file, and job files") {
     CHECK(set.environment.os == job::Environment::Os::windows);
     CHECK(set.sampling.images == Batches{{640, 640, 1, 1}});
     CHECK(training(job_of(text, {{"data.resolution", "768"}})).batches == Batches{{768, 768, 1, 1}});
+    CHECK(job_of(text, {{"sample.enabled", "true"}}).sampling.images == Batches{{512, 512, 1, 1}});
+    const std::string prompts = gui(R"("sample_prompts": "a --w 640", "sample_every_n_steps": 5)");
+    CHECK(job_of(prompts, {{"sample.enabled", "true"}}).sampling.images == Batches{{640, 512, 1, 1}});
+    CHECK(job_of(prompts, {{"sample", ""}}).sampling == job::Sampling{});
     const job::Job other = job_of(text, {{"model", "sd15"}});
     CHECK(other.model == "sd15");
     CHECK(other.pipeline.architecture == "sd1");
