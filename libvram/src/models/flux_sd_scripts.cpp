@@ -102,7 +102,21 @@ class Stream {
     BflMlp mlp;
 };
 
-/// args: img, txt, vec, pe → img, txt
+/// What attention over text and picture sees: txt_attention_mask [B, T], then every place of the picture. Undefined where
+/// there is no mask.
+Tensor seen(const Tensor& txt_attention_mask, const Tensor& q, std::int64_t places) {
+    if (!txt_attention_mask.defined()) return {};
+    Run& run = q.run();
+    Tensor attn_mask = to(txt_attention_mask, Dtype::boolean);
+    {
+        Tensor ones = run.empty({attn_mask.size(0), places}, Dtype::boolean, Op::ones);
+        attn_mask = cat({attn_mask, std::move(ones)}, 1);
+    }
+    attn_mask = unsqueeze(unsqueeze(std::move(attn_mask), 1), 1);
+    return expand(std::move(attn_mask), {-1, q.size(1), q.size(2), -1});
+}
+
+/// args: img, txt, vec, pe, txt_attention_mask or undefined → img, txt
 class DoubleStreamBlock : public Block {
   public:
     DoubleStreamBlock(const Builder& parent, const Sizes& sizes) : DoubleStreamBlock(parent.block(*this), sizes) {}
@@ -130,7 +144,8 @@ class DoubleStreamBlock : public Block {
         const Tensor q = cat({txt_heads[0], img_heads[0]}, 2);
         const Tensor k = cat({txt_heads[1], img_heads[1]}, 2);
         const Tensor v = cat({txt_heads[2], img_heads[2]}, 2);
-        const Tensor attn = bfl_attention(q, k, v, pe);
+        const Tensor attn_mask = seen(args[4], q, img.size(1));
+        const Tensor attn = bfl_attention(q, k, v, pe, attn_mask);
         const Tensor txt_attn = slice(attn, 1, 0, txt.size(1));
         const Tensor img_attn = slice(attn, 1, txt.size(1), attn.size(1));
 
@@ -157,7 +172,7 @@ class DoubleStreamBlock : public Block {
     Stream img_stream, txt_stream;
 };
 
-/// args: x, vec, pe → x
+/// args: x, vec, pe, txt_attention_mask or undefined → x
 class SingleStreamBlock : public Block {
   public:
     SingleStreamBlock(const Builder& parent, const Sizes& sizes) : SingleStreamBlock(parent.block(*this), sizes) {}
@@ -175,7 +190,8 @@ class SingleStreamBlock : public Block {
         const Tensors heads = heads_of(parts[0], heads_);
         const Tensor q = query_norm(heads[0]);
         const Tensor k = key_norm(heads[1]);
-        const Tensor attn = bfl_attention(q, k, heads[2], pe);
+        const Tensor attn_mask = seen(args[3], q, args[3].defined() ? x.size(1) - args[3].size(1) : 0);
+        const Tensor attn = bfl_attention(q, k, heads[2], pe, attn_mask);
         Tensor output;
         {
             Tensor joined = gelu(parts[1]);
@@ -259,6 +275,7 @@ class Flux : public Model {
 
     [[nodiscard]] Tensors forward(const Tensors& args, const Request&) const override {
         const Caller call(args[0].run(), gradient_checkpointing);
+        const Tensor mask = args.size() > 7 ? args[7] : Tensor();
         Tensor img = img_in(args[0]);
         Tensor vec = call(time_in, {timestep_embedding(args[4], 256)})[0];
         if (guidance_embed_) {
@@ -274,12 +291,12 @@ class Flux : public Model {
         const Tensor pe = embed_nd(ids, axes_dim_, Dtype::f64);
 
         for (const DoubleStreamBlock& block : double_blocks) {
-            Tensors out = call(block, {img, txt, vec, pe});
+            Tensors out = call(block, {img, txt, vec, pe, mask});
             img = std::move(out[0]);
             txt = std::move(out[1]);
         }
         img = cat({txt, img}, 1);
-        for (const SingleStreamBlock& block : single_blocks) img = call(block, {img, vec, pe})[0];
+        for (const SingleStreamBlock& block : single_blocks) img = call(block, {img, vec, pe, mask})[0];
         img = slice(img, 1, txt.size(1), img.size(1));
         return {final_layer(img, vec)};
     }

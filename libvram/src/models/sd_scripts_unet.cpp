@@ -1,12 +1,14 @@
 #include "models/sd_scripts_unet.hpp"
 
+#include "models/sd_scripts_mem_eff.hpp"
+
 namespace vram::models::sd_scripts {
 
 using namespace shadow;  // NOLINT: the ops of a forward
 using nn::Tensor;
 using nn::Tensors;
 
-CrossAttention::CrossAttention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads)
+CrossAttention::CrossAttention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads)
     : heads_(heads),
       to_q(builder.linear("to_q", dim, dim, false)),
       to_k(builder.linear("to_k", cross_dim, dim, false)),
@@ -16,7 +18,7 @@ CrossAttention::CrossAttention(const nn::Builder& builder, std::int64_t dim, std
 Tensor CrossAttention::operator()(Tensor x_in, const Tensor& context_in) const {
     const Tensor x = std::move(x_in);
     const auto split_heads = [&](Tensor t) {  // "b n (h d) -> b h n d"
-        return transpose(view(std::move(t), {x.size(0), -1, heads_, x.size(2) / heads_}), 1, 2);
+        return transpose(view(std::move(t), {x.size(0), -1, heads_.count, x.size(2) / heads_.count}), 1, 2);
     };
     Tensor q = to_q(x);
     const Tensor context = to(context_in.defined() ? context_in : x, x.dtype());
@@ -25,13 +27,12 @@ Tensor CrossAttention::operator()(Tensor x_in, const Tensor& context_in) const {
     q = split_heads(std::move(q));
     k = split_heads(std::move(k));
     v = split_heads(std::move(v));
-    Tensor out = scaled_dot_product_attention(q, k, v);
+    Tensor out = heads_.mem_eff ? mem_eff_attention(q, k, v) : scaled_dot_product_attention(q, k, v);
     out = reshape(transpose(std::move(out), 1, 2), {x.size(0), x.size(1), -1});
     return to_out(out);
 }
 
-TransformerLayer::TransformerLayer(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim,
-                                   std::int64_t heads)
+TransformerLayer::TransformerLayer(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads)
     : attn1(builder["attn1"], dim, dim, heads),
       ff(builder["ff"], dim, 4 * dim, FeedForward::Activation::geglu),
       attn2(builder["attn2"], dim, cross_dim, heads),
@@ -54,14 +55,12 @@ Tensor TransformerLayer::operator()(const Tensor& hidden_states_in, const Tensor
     return add(std::move(change), hidden_states);
 }
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim,
-                                             std::int64_t heads)
+BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim, Heads heads)
     : BasicTransformerBlock(parent.block(*this), dim, cross_dim, heads) {}
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
-                                             std::int64_t heads)
+BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads)
     : layer(builder, dim, cross_dim, heads) {
-    builder.finish(*this, "sd_scripts.BasicTransformerBlock", {heads});
+    builder.finish(*this, "sd_scripts.BasicTransformerBlock", {heads.count, heads.mem_eff});
 }
 
 Tensors BasicTransformerBlock::forward(const Tensors& args) const { return {layer(args[0], args[1])}; }
@@ -104,7 +103,7 @@ Tensor Rows::out(Tensor hidden_states_in, const Tensor& residual) const {
 Transformer2DModel::Transformer2DModel(const nn::Builder& builder, const Sizes& sizes)
     : rows(builder, sizes.channels, sizes.use_linear_projection) {
     for (std::int64_t i = 0; i < sizes.layers; ++i)
-        transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.heads);
+        transformer_blocks.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.how());
     rows.build_out(builder, sizes.channels);
 }
 
@@ -123,9 +122,9 @@ Transformer2DBlock::Transformer2DBlock(const nn::Builder& parent, const Transfor
 Transformer2DBlock::Transformer2DBlock(const nn::BlockBuilder& builder, const Transformer2DModel::Sizes& sizes)
     : rows(builder, sizes.channels, sizes.use_linear_projection) {
     for (std::int64_t i = 0; i < sizes.layers; ++i)
-        layers.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.heads);
+        layers.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.how());
     rows.build_out(builder, sizes.channels);
-    builder.finish(*this, "sd_scripts.Transformer2DModel", {sizes.heads, sizes.use_linear_projection});
+    builder.finish(*this, "sd_scripts.Transformer2DModel", {sizes.heads, sizes.use_linear_projection, sizes.mem_eff});
 }
 
 Tensors Transformer2DBlock::forward(const Tensors& args) const {

@@ -5,24 +5,31 @@
 #include "models/embeddings.hpp"
 
 /// What the UNets of sd-scripts share (48d368f, library/sdxl_original_unet.py and original_unet.py). Attention is as
-/// with --sdpa.
+/// with --sdpa and --xformers, or --mem_eff_attn.
 namespace vram::models::sd_scripts {
 
-/// CrossAttention.forward_sdpa: self-attention, or over `context` where it is defined.
+/// How attention is made: its heads, and whether by --mem_eff_attn.
+struct Heads {
+    std::int64_t count;
+    bool mem_eff;
+};
+
+/// CrossAttention.forward_sdpa, or forward_memory_efficient_mem_eff: self-attention, or over `context` where it is
+/// defined.
 class CrossAttention {
   public:
-    CrossAttention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads);
+    CrossAttention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor x, const nn::Tensor& context) const;
 
   private:
-    std::int64_t heads_;
+    Heads heads_;
     nn::Linear to_q, to_k, to_v, to_out;
 };
 
 /// What BasicTransformerBlock does: hidden_states [B, T, D], context [B, L, C].
 class TransformerLayer {
   public:
-    TransformerLayer(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads);
+    TransformerLayer(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads);
     [[nodiscard]] nn::Tensor operator()(const nn::Tensor& hidden_states, const nn::Tensor& context) const;
 
   private:
@@ -35,12 +42,11 @@ class TransformerLayer {
 /// A layer that is called, and checkpointed, by itself. args: hidden_states, context
 class BasicTransformerBlock : public nn::Block {
   public:
-    BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim, std::int64_t heads);
+    BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim, Heads heads);
     [[nodiscard]] nn::Tensors forward(const nn::Tensors& args) const override;
 
   private:
-    BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
-                          std::int64_t heads);
+    BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads);
     TransformerLayer layer;
 };
 
@@ -65,6 +71,8 @@ class Transformer2DModel {
     struct Sizes {
         std::int64_t channels, cross_dim, heads, layers;
         bool use_linear_projection;
+        bool mem_eff = false;
+        [[nodiscard]] Heads how() const { return {heads, mem_eff}; }
     };
     Transformer2DModel(const nn::Builder& builder, const Sizes& sizes);
     /// `call` calls the blocks.

@@ -143,7 +143,8 @@ class SdxlUNet2DConditionModel : public Model {
         const std::size_t levels = channels.size();
         const auto transformer = [&](std::size_t level) {
             const std::int64_t layers = types[level] == "CrossAttnDownBlock2D" ? depth[level] : 0;
-            return Transformer2DModel::Sizes{channels[level], context_dim_, channels[level] / 64, layers, true};
+            return Transformer2DModel::Sizes{channels[level], context_dim_, channels[level] / 64, layers, true,
+                                             config.boolean("mem_eff_attn", false)};
         };
 
         time_embed = Embedder(builder["time_embed"], model_channels_, embed);

@@ -26,6 +26,7 @@ struct Diffusers {
     };
     using Upsampler = Upsample2D;
     static constexpr bool divides = true, checkpoints_first_of_middle = false;
+    static Transformer::Sizes told(const Transformer::Sizes& sizes, const profile::Config&) { return sizes; }
     /// Of the timestep's embedding.
     static Dtype time_dtype(const Tensor& sample, const nn::Conv&) { return sample.dtype(); }
 };
@@ -60,6 +61,10 @@ struct SdScripts {
         nn::Conv conv;
     };
     static constexpr bool divides = false, checkpoints_first_of_middle = true;
+    static Transformer::Sizes told(Transformer::Sizes sizes, const profile::Config& config) {
+        sizes.mem_eff = config.boolean("mem_eff_attn", false);
+        return sizes;
+    }
     /// ModelMixin.dtype, that of its first parameter.
     static Dtype time_dtype(const Tensor&, const nn::Conv& conv_in) { return conv_in.weight->value.dtype(); }
 };
@@ -206,8 +211,9 @@ class UNet2DConditionModel : public Model {
         const std::int64_t layers = config.integer("layers_per_block");
         const bool linear = config.boolean("use_linear_projection");
         const auto sizes = [&](std::size_t i, bool attention) {
-            return typename Parts::Transformer::Sizes{channels[i], cross_attention_dim_, attention ? heads[i] : 0,
-                                                      depth[i], linear};
+            using Sizes = typename Parts::Transformer::Sizes;
+            return Parts::told(Sizes{channels[i], cross_attention_dim_, attention ? heads[i] : 0, depth[i], linear},
+                               config);
         };
 
         time_channels_ = channels.front();

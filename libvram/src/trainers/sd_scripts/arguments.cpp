@@ -51,8 +51,6 @@ class Reader {
                 said.converted && said.value.text() != nullptr ? number_of(*said.value.text()) : std::nullopt;
             if (truthy(said.value) && (!number || *number != 0)) reading_.refuse(said.name, known->why);
         }
-        if (!is_flux() && reading_.flag("mem_eff_attn"))
-            reading_.refuse("mem_eff_attn", "its attention is a loop of its own, written in Python");
         if (!is_flux() && reading_.flag("weighted_captions"))
             reading_.refuse("weighted_captions", "each caption is as long as its weights make it");
         if (is_flux() && reading_.integer("blocks_to_swap").value_or(0) > 0)
@@ -89,8 +87,8 @@ class Reader {
         if (out_.fp8_base && word == "no") conflict(fp8, fp8 + " wants mixed_precision fp16 or bf16");
         if (out_.fp8_base && is_flux() && !cached_text())
             reading_.refuse(fp8, "without cache_text_encoder_outputs text encoders in 8 bits run in each step");
-        if (is_flux() && reading_.flag("apply_t5_attn_mask"))
-            reading_.refuse("apply_t5_attn_mask", "attention under a mask takes another kernel");
+        if (is_flux() && reading_.flag("apply_t5_attn_mask") && !cached_text())
+            reading_.refuse("apply_t5_attn_mask", "without cache_text_encoder_outputs T5 is masked in each step, too");
         if (out_.fp8_base && !is_flux())
             reading_.refuse(fp8, "of " + std::string(out_.script->title) + ", a U-Net in 8 bits was not recorded");
         out_.no_half_vae = reading_.flag("no_half_vae");
@@ -107,6 +105,8 @@ class Reader {
     void attention() {
         if (is_flux())
             out_.attention = Attention::sdpa;
+        else if (reading_.flag("mem_eff_attn"))
+            out_.attention = Attention::mem_eff;
         else if (reading_.flag("xformers"))
             out_.attention = Attention::xformers;
         else if (reading_.flag("sdpa"))

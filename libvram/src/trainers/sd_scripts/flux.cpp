@@ -51,6 +51,7 @@ class Flux final : public NetworkTrainer {
     [[nodiscard]] models::Request t5_request(std::int64_t batch) const {
         models::Request request = text_request(batch, true);
         request.text_tokens = job.text_tokens;
+        request.attention_mask = masks();
         return request;
     }
 
@@ -106,6 +107,9 @@ class Flux final : public NetworkTrainer {
         return shadow::reshape(std::move(x), {b, c, 2 * h, 2 * w});
     }
 
+    /// --apply_t5_attn_mask
+    [[nodiscard]] bool masks() const { return job.pipeline.options.contains("apply_t5_attn_mask"); }
+
     /// --model_prediction_type, sigma_scaled where it is not said.
     [[nodiscard]] bool predicts(std::string_view type) const {
         const auto found = job.pipeline.options.find("model_prediction_type");
@@ -128,7 +132,7 @@ class Flux final : public NetworkTrainer {
             const Tensor asked = shadow::div_scalar(timesteps);  // get_mod_vectors, which has none
         }
         if (training.gradient_checkpointing) {
-            requires_grad_(noisy_model_input);
+            if (!predicts("raw")) requires_grad_(noisy_model_input);  // else it is in no graph
             // The mask asks for one, too, and is in no graph.
             for (std::size_t i = 0; i < 3; ++i)
                 requires_grad_(text_encoder_conds[i]);
@@ -140,9 +144,10 @@ class Flux final : public NetworkTrainer {
             const StageScope stage(run, "forward");
             const AutocastScope autocast(run, amp());
             const Tensor t = shadow::div_scalar(timesteps);
-            model_pred = unet.prepared({packed_noisy_model_input, img_ids, text_encoder_conds[1], text_encoder_conds[2], t,
-                                        text_encoder_conds[0], guidance_vec},
-                                       request_of(batch.sizes), amp())[0];
+            Tensors args{packed_noisy_model_input, img_ids, text_encoder_conds[1], text_encoder_conds[2], t,
+                         text_encoder_conds[0], guidance_vec};
+            if (masks()) args.push_back(text_encoder_conds[3]);
+            model_pred = unet.prepared(args, request_of(batch.sizes), amp())[0];
         }
         forward_ended();
         const StageScope stage(run, "loss");
@@ -237,10 +242,13 @@ class Flux final : public NetworkTrainer {
             l_pooled = text_encoders[0]->forward({l_tokens}, text_request(batch, false))[1];
         }
         const Tensor t5_tokens = run.empty(sizes[1], Dtype::i64, Op::to_device);
-        const Tensors t5 = text_encoders[1]->forward({t5_tokens}, t5_request(batch));
+        Tensors tokens_and_mask{t5_tokens};
+        if (masks()) tokens_and_mask.push_back(run.empty(sizes[2], Dtype::i64, Op::to_device));
+        const Tensors t5 = text_encoders[1]->forward(tokens_and_mask, t5_request(batch));
         t5_out = t5[0];
         const Tensor txt_ids = run.empty({batch, job.text_tokens, 3}, Dtype::f32, Op::zeros);
-        return {l_pooled, t5_out, txt_ids};
+        if (!masks()) return {l_pooled, t5_out, txt_ids};
+        return {l_pooled, t5_out, txt_ids, tokens_and_mask[1]};
     }
 
     /// flux_train_utils.sample_images: what autocast casts of the adapter lives to the end.
@@ -248,7 +256,8 @@ class Flux final : public NetworkTrainer {
         const AutocastScope autocast(run, amp());
         for (const job::Batch& image : job.sampling.images) {
             const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
-            Tensor x = denoise_image(image);
+            Tensor noise, img_ids;
+            Tensor x = denoise_image(image, noise, img_ids);
             const StageScope stage(run, "decode");
             x = unpack_latents(x, image.height / 16, image.width / 16);
             const bool ae_was_there = vae->on_gpu();
@@ -265,13 +274,17 @@ class Flux final : public NetworkTrainer {
         }
     }
 
-    [[nodiscard]] Tensor denoise_image(const job::Batch& image) {
+    /// What sample_image_inference has names for until it returns: `noise`, `img_ids`.
+    [[nodiscard]] Tensor denoise_image(const job::Batch& image, Tensor& noise, Tensor& img_ids) {
         const std::int64_t tokens = image.height / 16 * (image.width / 16);
-        Tensors conds, img;
-        Tensor noise, img_ids;
+        Tensors conds;
         {
             const StageScope stage(run, "text");
             conds = sample_prompts_te_outputs_.empty() ? encode_both(1) : sample_prompts_te_outputs_.front();
+            if (job.pipeline.cache_text && trains_text()) {  // CLIP-L anew
+                const Tensor l_tokens = run.empty({1, 77}, Dtype::i64, Op::to_device);
+                conds[0] = call(*text_encoders[0], {l_tokens}, text_request(1, false))[1];
+            }
             noise = run.empty({1, tokens, 64}, job.pipeline.vae_dtype, Op::noise);
             img_ids = run.empty({1, tokens, 3}, job.pipeline.vae_dtype, Op::to_device);
         }
@@ -284,8 +297,9 @@ class Flux final : public NetworkTrainer {
                 t_vec = std::move(now);
             }
             {
-                Tensor now = unet.prepared({x, img_ids, conds[1], conds[2], t_vec, conds[0], guidance_vec},
-                                           request_of(image), amp())[0];
+                Tensors args{x, img_ids, conds[1], conds[2], t_vec, conds[0], guidance_vec};
+                if (masks()) args.push_back(conds[3]);
+                Tensor now = unet.prepared(args, request_of(image), amp())[0];
                 pred = std::move(now);
             }
             Tensor moved = shadow::mul_scalar(pred);

@@ -92,6 +92,8 @@ run::Facts NetworkTrainer::train(run::Asides asides) {
         if (!job.pipeline.cache_latents) vae->to_gpu();
         get_noise_scheduler();
         checkpoint(training.gradient_checkpointing);
+        // t_enc.train(), whichever of them trains: T5 drops out.
+        for (const auto& text_encoder : text_encoders) text_encoder->weights.train(training.gradient_checkpointing);
     }
     if (job.sampling.baseline) sample_images("baseline_sample");
     clean_memory_on_device();
@@ -438,10 +440,12 @@ Bytes NetworkTrainer::kept_without_checkpointing(const job::Batch& sizes) {
     {
         Batch batch = next_batch(sizes);
         const Bytes before = kept_;
+        const Tensor table = alphas_cumprod_;
         std::deque<shadow::Parameter> leaves = std::exchange(leaves_, {});
         const Tensor loss = process_batch(batch);
         kept = std::exchange(kept_, before);
         leaves_.swap(leaves);
+        alphas_cumprod_ = table;
     }
     checkpoint(true);
     run.drop_recordings();

@@ -58,7 +58,7 @@ job::Pipeline pipeline_of(const Arguments& arguments) {
     out.cache_latents = arguments.cache_latents;
     out.cache_text = arguments.cache_text_encoder_outputs;
     out.options = arguments.noise_and_loss;
-    constexpr const char* words[] = {"plain", "xformers", "sdpa"};
+    constexpr const char* words[] = {"mem_eff_attn", "xformers", "sdpa"};
     out.options["attention"] = words[static_cast<std::size_t>(arguments.attention)];
     if (arguments.vae_batch_size != 1) out.options["vae_batch_size"] = text(arguments.vae_batch_size);
     if (arguments.text_encoder_batch_size)
@@ -74,6 +74,18 @@ job::Pipeline pipeline_of(const Arguments& arguments) {
                                    {"apply_t5_attn_mask", arguments.apply_t5_attn_mask}})
         if (on) out.options[name] = "true";
     return out;
+}
+
+/// replace_unet_modules' attention. And of Stable Diffusion 2 a checkpoint's UNet is made with convolutions around its transformers, one of a folder or of the
+/// hub with linears (library/model_util.py, load_models_from_stable_diffusion_checkpoint; train_util.py,
+/// _load_target_model).
+void describe_unet(const Arguments& arguments, job::Job& job) {
+    const std::string& name = arguments.pretrained_model_name_or_path;
+    const bool is_checkpoint = name.ends_with(".safetensors") || name.ends_with(".ckpt");
+    if (arguments.script == &sd2 && is_checkpoint && !job.described.empty())
+        job.described.front().config.values.insert_or_assign("use_linear_projection", false);
+    if (arguments.attention == Attention::mem_eff && !job.described.empty())
+        job.described.front().config.values.insert_or_assign("mem_eff_attn", true);
 }
 
 /// What stands beside the denoiser as sd-scripts has it: FLUX.1's AutoEncoder of its own; CLIP in the transformers that
@@ -199,6 +211,7 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job::Job job;
     job.trainer = "sd-scripts";
     find_model(document, config, said, catalogue, job, complaints, notes);
+    describe_unet(arguments, job);
     job.dtype = arguments.weight_dtype;
     job.text_tokens = overrides.text_tokens.value_or(text_tokens_of(arguments, job.model));
     job::Training training = training_of(arguments);

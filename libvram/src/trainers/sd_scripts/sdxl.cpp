@@ -192,6 +192,14 @@ class Sdxl final : public NetworkTrainer {
         return x.storage()->slot < 0 ? run.empty(x.sizes(), job.dtype, Op::to_device) : shadow::to(x, job.dtype);
     }
 
+    /// Both prompts' hidden states in one tensor, where they are.
+    [[nodiscard]] Tensor side_by_side(const Prompt& prompt, const Prompt& uncond) {
+        if (!guides()) return prompt.text_embeddings;
+        if (prompt.text_embeddings.storage()->slot < 0)
+            return run.on_cpu({2, 77, clip_l + openclip_bigg}, Dtype::f32);
+        return shadow::cat({uncond.text_embeddings, prompt.text_embeddings}, 0);
+    }
+
     /// SdxlStableDiffusionLongPromptWeightingPipeline.__call__
     void render(Loop& loop, const job::Batch& image) {
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
@@ -206,31 +214,24 @@ class Sdxl final : public NetworkTrainer {
         }
         const StageScope stage(run, "denoise");
         prepare_latents(loop, image, job.dtype);
-        Tensor text_embedding, vector_embedding;
-        {
-            const Tensor orig_size = run.empty({1, 2}, job.dtype, Op::to_device);
-            const Tensor crop_size = run.empty({1, 2}, job.dtype, Op::zeros);
-            Batch sizes;
-            sizes.original_sizes_hw = sizes.target_sizes_hw = orig_size;
-            sizes.crop_top_lefts = crop_size;
-            Tensor embs = get_size_embeddings(sizes);
-            embs = shadow::to(std::move(embs), job.dtype);
-            const Tensor pooled = to_gpu(prompt.pooled);
-            {
-                const bool on_host = prompt.pooled.storage()->slot < 0;
-                Tensor both = prompt.text_embeddings;
-                if (guides() && on_host) both = run.on_cpu({2, 77, clip_l + openclip_bigg}, Dtype::f32);
-                if (guides() && !on_host) both = shadow::cat({uncond.text_embeddings, prompt.text_embeddings}, 0);
-                text_embedding = to_gpu(both);
-            }
-            if (guides()) {
-                const Tensor uncond_pooled = to_gpu(uncond.pooled);
-                const Tensor with_sizes = shadow::cat({pooled, embs}, 1);
-                const Tensor uncond_with_sizes = shadow::cat({uncond_pooled, embs}, 1);
-                vector_embedding = shadow::cat({uncond_with_sizes, with_sizes}, 0);
-            } else {
-                vector_embedding = shadow::cat({pooled, embs}, 1);
-            }
+        // The call has names for all of these until it returns.
+        Batch sizes;
+        sizes.original_sizes_hw = sizes.target_sizes_hw = run.empty({1, 2}, job.dtype, Op::to_device);
+        sizes.crop_top_lefts = run.empty({1, 2}, job.dtype, Op::zeros);
+        Tensor embs = get_size_embeddings(sizes);
+        embs = shadow::to(std::move(embs), job.dtype);
+        const Tensor pooled = to_gpu(prompt.pooled);
+        prompt.pooled = Tensor();
+        const Tensor text_embedding = to_gpu(side_by_side(prompt, uncond));
+        Tensor vector_embedding, uncond_pooled, with_sizes, uncond_with_sizes;
+        if (guides()) {
+            uncond_pooled = to_gpu(uncond.pooled);
+            uncond.pooled = Tensor();
+            with_sizes = shadow::cat({pooled, embs}, 1);
+            uncond_with_sizes = shadow::cat({uncond_pooled, embs}, 1);
+            vector_embedding = shadow::cat({uncond_with_sizes, with_sizes}, 0);
+        } else {
+            vector_embedding = shadow::cat({pooled, embs}, 1);
         }
         job::Batch batch = image;
         batch.count = guides() ? 2 : 1;
