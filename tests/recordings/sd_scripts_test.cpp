@@ -169,8 +169,7 @@ bool is_refused(const json& said) {
     for (const char* word : {"--loss_type=huber", "--weighted_captions", "--ip_noise_gamma", "--lowram"})
         if (arguments.find(word) != std::string::npos) return true;
     const auto holds = [&](const char* word) { return arguments.find(word) != std::string::npos; };
-    if (holds("--fp8_base") && !holds("--cache_text_encoder_outputs")) return true;
-    return !holds("--sdpa") && said["script"] != "flux_train_network";
+    return holds("--fp8_base") && !holds("--cache_text_encoder_outputs");
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ def cases() -> list:
     sd15("few-scaled", few + " --scale_weight_norms=1.0")
     sd15("few-unclipped", few + " --max_grad_norm=0")
     sd15("few-mem_eff", few + " --mem_eff_attn")
-    sd15("te-mem_eff-512x650", "--mem_eff_attn", width=512, height=640, batch=3)
+    sd15("te-mem_eff-512x650", "--mem_eff_attn", width=512, height=650, batch=3)
     sd15("few-full_fp16", few + " --full_fp16", precision="fp16")
     sd15("unet-plain", unet, common=COMMON.replace("--sdpa ", ""))
     add("sd21-te", "train_network", f"{COMMON} --v2 --v_parameterization", 768, 768)

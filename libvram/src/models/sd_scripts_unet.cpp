@@ -1,6 +1,6 @@
 #include "models/sd_scripts_unet.hpp"
 
-#include "models/sd_scripts_mem_eff.hpp"
+#include "models/sd_scripts_attention.hpp"
 
 namespace vram::models::sd_scripts {
 
@@ -15,19 +15,38 @@ CrossAttention::CrossAttention(const nn::Builder& builder, std::int64_t dim, std
       to_v(builder.linear("to_v", cross_dim, dim, false)),
       to_out(builder["to_out"].linear("0", dim, dim)) {}
 
+Attention attention_named(std::string_view word) {
+    return word == "mem_eff_attn" ? Attention::mem_eff : word == "plain" ? Attention::plain : Attention::sdpa;
+}
+
+Tensor CrossAttention::split(Tensor t) const {
+    const Dims sizes{t.size(0), t.size(1), heads_.count, t.size(2) / heads_.count};
+    return transpose(view(std::move(t), sizes), 1, 2);
+}
+
+Tensor CrossAttention::to_batch(Tensor t) const {
+    const Dims rows{t.size(0) * heads_.count, t.size(1), t.size(2) / heads_.count};
+    return reshape(split(std::move(t)), rows);
+}
+
 Tensor CrossAttention::operator()(Tensor x_in, const Tensor& context_in) const {
     const Tensor x = std::move(x_in);
-    const auto split_heads = [&](Tensor t) {  // "b n (h d) -> b h n d"
-        return transpose(view(std::move(t), {x.size(0), -1, heads_.count, x.size(2) / heads_.count}), 1, 2);
-    };
     Tensor q = to_q(x);
     const Tensor context = to(context_in.defined() ? context_in : x, x.dtype());
     Tensor k = to_k(context);
     Tensor v = to_v(context);
-    q = split_heads(std::move(q));
-    k = split_heads(std::move(k));
-    v = split_heads(std::move(v));
-    Tensor out = heads_.mem_eff ? mem_eff_attention(q, k, v) : scaled_dot_product_attention(q, k, v);
+    if (heads_.attention == Attention::plain) {
+        q = to_batch(q);
+        k = to_batch(k);
+        v = to_batch(v);
+        const Tensor hidden_states = plain_attention(q, k, v, heads_.count);
+        return to_out(hidden_states);
+    }
+    q = split(std::move(q));
+    k = split(std::move(k));
+    v = split(std::move(v));
+    Tensor out = heads_.attention == Attention::mem_eff ? mem_eff_attention(q, k, v)
+                                                        : scaled_dot_product_attention(q, k, v);
     out = reshape(transpose(std::move(out), 1, 2), {x.size(0), x.size(1), -1});
     return to_out(out);
 }
@@ -60,7 +79,7 @@ BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int
 
 BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads)
     : layer(builder, dim, cross_dim, heads) {
-    builder.finish(*this, "sd_scripts.BasicTransformerBlock", {heads.count, heads.mem_eff});
+    builder.finish(*this, "sd_scripts.BasicTransformerBlock", {heads.count, static_cast<std::int64_t>(heads.attention)});
 }
 
 Tensors BasicTransformerBlock::forward(const Tensors& args) const { return {layer(args[0], args[1])}; }
@@ -124,7 +143,7 @@ Transformer2DBlock::Transformer2DBlock(const nn::BlockBuilder& builder, const Tr
     for (std::int64_t i = 0; i < sizes.layers; ++i)
         layers.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.how());
     rows.build_out(builder, sizes.channels);
-    builder.finish(*this, "sd_scripts.Transformer2DModel", {sizes.heads, sizes.use_linear_projection, sizes.mem_eff});
+    builder.finish(*this, "sd_scripts.Transformer2DModel", {sizes.heads, sizes.use_linear_projection, static_cast<std::int64_t>(sizes.attention)});
 }
 
 Tensors Transformer2DBlock::forward(const Tensors& args) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <string_view>
 
 #include "models/embeddings.hpp"
 
@@ -8,20 +9,26 @@
 /// with --sdpa and --xformers, or --mem_eff_attn.
 namespace vram::models::sd_scripts {
 
-/// How attention is made: its heads, and whether by --mem_eff_attn.
+/// replace_unet_modules' choice; xformers takes the kernels that sdpa takes.
+enum class Attention : std::int8_t { sdpa, mem_eff, plain };
+
 struct Heads {
     std::int64_t count;
-    bool mem_eff;
+    Attention attention;
 };
+/// "sdpa", "mem_eff_attn" or "plain", as a described profile's `attention` says it.
+[[nodiscard]] Attention attention_named(std::string_view word);
 
-/// CrossAttention.forward_sdpa, or forward_memory_efficient_mem_eff: self-attention, or over `context` where it is
-/// defined.
+/// CrossAttention: self-attention, or over `context` where it is defined.
 class CrossAttention {
   public:
     CrossAttention(const nn::Builder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads);
     [[nodiscard]] nn::Tensor operator()(nn::Tensor x, const nn::Tensor& context) const;
 
   private:
+    [[nodiscard]] nn::Tensor split(nn::Tensor t) const;     ///< "b n (h d) -> b h n d"
+    [[nodiscard]] nn::Tensor to_batch(nn::Tensor t) const;  ///< reshape_heads_to_batch_dim
+
     Heads heads_;
     nn::Linear to_q, to_k, to_v, to_out;
 };
@@ -71,8 +78,8 @@ class Transformer2DModel {
     struct Sizes {
         std::int64_t channels, cross_dim, heads, layers;
         bool use_linear_projection;
-        bool mem_eff = false;
-        [[nodiscard]] Heads how() const { return {heads, mem_eff}; }
+        Attention attention = Attention::sdpa;
+        [[nodiscard]] Heads how() const { return {heads, attention}; }
     };
     Transformer2DModel(const nn::Builder& builder, const Sizes& sizes);
     /// `call` calls the blocks.

@@ -144,7 +144,7 @@ class SdxlUNet2DConditionModel : public Model {
         const auto transformer = [&](std::size_t level) {
             const std::int64_t layers = types[level] == "CrossAttnDownBlock2D" ? depth[level] : 0;
             return Transformer2DModel::Sizes{channels[level], context_dim_, channels[level] / 64, layers, true,
-                                             config.boolean("mem_eff_attn", false)};
+                                             sd_scripts::attention_named(config.text("attention", ""))};
         };
 
         time_embed = Embedder(builder["time_embed"], model_channels_, embed);

@@ -62,7 +62,7 @@ struct SdScripts {
     };
     static constexpr bool divides = false, checkpoints_first_of_middle = true;
     static Transformer::Sizes told(Transformer::Sizes sizes, const profile::Config& config) {
-        sizes.mem_eff = config.boolean("mem_eff_attn", false);
+        sizes.attention = sd_scripts::attention_named(config.text("attention", ""));
         return sizes;
     }
     /// ModelMixin.dtype, that of its first parameter.

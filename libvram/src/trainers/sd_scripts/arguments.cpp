@@ -93,7 +93,6 @@ class Reader {
             reading_.refuse(fp8, "of " + std::string(out_.script->title) + ", a U-Net in 8 bits was not recorded");
         out_.no_half_vae = reading_.flag("no_half_vae");
         out_.lowram = reading_.flag("lowram");
-        if (out_.lowram) reading_.refuse("lowram", "models come to the GPU in the type of their files, all at once");
         out_.highvram = reading_.flag("highvram");
     }
 
@@ -111,9 +110,6 @@ class Reader {
             out_.attention = Attention::xformers;
         else if (reading_.flag("sdpa"))
             out_.attention = Attention::sdpa;
-        else
-            reading_.complain("sdpa", Problem::unsupported,
-                              "attention without xformers and sdpa, which makes every score, is not modelled", "sdpa");
     }
 
     void network() {

@@ -37,7 +37,7 @@ struct DatasetSettings {
     bool operator==(const DatasetSettings&) const = default;
 };
 
-enum class Attention : std::uint8_t { mem_eff, xformers, sdpa };
+enum class Attention : std::uint8_t { plain, mem_eff, xformers, sdpa };
 
 /// The arguments of sd-scripts that move memory, by argparse's names and with setup_parser()'s defaults.
 struct Arguments {
@@ -47,7 +47,7 @@ struct Arguments {
     bool mixed_precision = false;     // it is not "no"
     bool full_fp16 = false, full_bf16 = false, fp8_base = false, fp8_base_unet = false;
     bool lowram = false, highvram = false, no_half_vae = false;
-    Attention attention = Attention::sdpa;
+    Attention attention = Attention::plain;
 
     std::int64_t network_dim = 4, conv_dim = 0;
     double network_alpha = 1;

@@ -27,6 +27,11 @@ std::int64_t text_tokens_of(const Arguments& arguments, const std::string& model
     return arguments.t5xxl_max_token_length.value_or(model == "flux1_schnell" ? 256 : 512);
 }
 
+std::string word_of(Attention attention) {
+    constexpr const char* words[] = {"plain", "mem_eff_attn", "xformers", "sdpa"};
+    return words[static_cast<std::size_t>(attention)];
+}
+
 job::Training training_of(const Arguments& arguments) {
     job::Lora lora;
     lora.rank = arguments.network_dim;
@@ -58,8 +63,7 @@ job::Pipeline pipeline_of(const Arguments& arguments) {
     out.cache_latents = arguments.cache_latents;
     out.cache_text = arguments.cache_text_encoder_outputs;
     out.options = arguments.noise_and_loss;
-    constexpr const char* words[] = {"mem_eff_attn", "xformers", "sdpa"};
-    out.options["attention"] = words[static_cast<std::size_t>(arguments.attention)];
+    out.options["attention"] = word_of(arguments.attention);
     if (arguments.vae_batch_size != 1) out.options["vae_batch_size"] = text(arguments.vae_batch_size);
     if (arguments.text_encoder_batch_size)
         out.options["text_encoder_batch_size"] = text(*arguments.text_encoder_batch_size);
@@ -84,8 +88,7 @@ void describe_unet(const Arguments& arguments, job::Job& job) {
     const bool is_checkpoint = name.ends_with(".safetensors") || name.ends_with(".ckpt");
     if (arguments.script == &sd2 && is_checkpoint && !job.described.empty())
         job.described.front().config.values.insert_or_assign("use_linear_projection", false);
-    if (arguments.attention == Attention::mem_eff && !job.described.empty())
-        job.described.front().config.values.insert_or_assign("mem_eff_attn", true);
+    if (!job.described.empty()) job.described.front().config.values.insert_or_assign("attention", word_of(arguments.attention));
 }
 
 /// What stands beside the denoiser as sd-scripts has it: FLUX.1's AutoEncoder of its own; CLIP in the transformers that
@@ -153,6 +156,17 @@ std::vector<job::Batch> batches(const io::Document& document, const Config& conf
     return out;
 }
 
+/// What is understood and not played.
+void refuse_unplayed(const io::Document& document, const Config& config, Diagnostics& complaints) {
+    const auto refuse = [&](std::string_view argument, std::string text, std::string nearest) {
+        const SaidAt at = config.at(document, argument);
+        complaints.push_back({Severity::error, Problem::unsupported, at.place, at.key, {}, std::move(nearest),
+                              std::move(text)});
+    };
+    if (config.arguments.lowram)
+        refuse("lowram", "lowram is not modelled: models come to the GPU in their files' types, all at once", {});
+}
+
 std::map<std::string, std::string> resolved_keys(const job::Job& job) {
     const auto& training = std::get<job::Training>(job.work);
     const auto& lora = std::get<job::Lora>(training.method);
@@ -207,6 +221,8 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     Config config = *std::move(read);
     const Overrides overrides = apply_overrides(document, catalogue, config, complaints, notes);
     const Arguments& arguments = config.arguments;
+
+    if (!is_job) refuse_unplayed(document, config, complaints);
 
     job::Job job;
     job.trainer = "sd-scripts";

@@ -27,7 +27,7 @@ TEST_CASE("sd-scripts: a file of the GUI becomes a job with nothing left open") 
     const job::Job& job = *out.job;
     CHECK(job.trainer == "sd-scripts");
     CHECK(job.model == "sdxl");
-    REQUIRE(job.described.size() == 1);
+    REQUIRE(job.described.size() == 3);  // and both text encoders
     CHECK(job.described.front().family == "sdxl_sd_scripts");
     CHECK(job.dtype == Dtype::bf16);
     CHECK(job.text_tokens == 227);

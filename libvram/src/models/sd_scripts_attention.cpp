@@ -1,4 +1,4 @@
-#include "models/sd_scripts_mem_eff.hpp"
+#include "models/sd_scripts_attention.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -141,7 +141,50 @@ void backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     visit_buckets(q, k, [&](std::int64_t rows, std::int64_t columns) { buckets(rows, columns); });
 }
 
+// batch1.bmm(batch2) * alpha: the factor is a tensor more, each time.
+void baddbmm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
+    const Tensor query = run.unpack(node.saved[0]);
+    const Tensor key = run.unpack(node.saved[1]);
+    const auto scaled = [&](const Tensor& like) {
+        const Tensor product = run.empty(like.sizes(), grads[0].dtype(), Op::bmm);
+        return mul_scalar(product);
+    };
+    if (node.needs(0)) out[0] = scaled(query);
+    if (node.needs(1)) out[1] = scaled(key);
+}
+
+/// torch.baddbmm(torch.empty(…), query, key.transpose(-1, -2), beta=0, alpha=scale)
+Tensor scores(const Tensor& query_in, const Tensor& key_in) {
+    Run& run = query_in.run();
+    const Dims sizes{query_in.size(0), query_in.size(1), key_in.size(1)};
+    const Tensor unread = run.empty(sizes, query_in.dtype(), Op::empty);
+    const Tensor key = autocast_lower(key_in);
+    const Tensor query = autocast_lower(query_in);
+    const Tensor unread_cast = autocast_lower(unread);
+    const NodeRef node = run.record(Op::custom, baddbmm_backward, {&query, &key});
+    if (node) {
+        run.save(*node, query);
+        run.save(*node, key);
+    }
+    Tensor out = run.empty(sizes, query.dtype(), Op::bmm);
+    Run::attach(out, node);
+    return out;
+}
+
 }  // namespace
+
+nn::Tensor plain_attention(nn::Tensor query_in, nn::Tensor key_in, nn::Tensor value_in, std::int64_t heads) {
+    const Tensor query = std::move(query_in), key = std::move(key_in), value = std::move(value_in);
+    const Tensor attention_scores = scores(query, key);
+    Tensor attention_probs = softmax(attention_scores);
+    attention_probs = to(attention_probs, value.dtype());
+    Tensor hidden_states = matmul(attention_probs, value);
+    // reshape_batch_dim_to_heads
+    const std::int64_t batch = hidden_states.size(0) / heads, rows = hidden_states.size(1), dim = hidden_states.size(2);
+    Tensor apart = permute(view(hidden_states, {batch, heads, rows, dim}), {0, 2, 1, 3});
+    hidden_states = reshape(std::move(apart), {batch, rows, heads * dim});
+    return hidden_states;
+}
 
 nn::Tensor mem_eff_attention(nn::Tensor q_in, nn::Tensor k_in, nn::Tensor v_in) {
     const Tensor q = std::move(q_in), k = std::move(k_in), v = std::move(v_in);
