@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <utility>
 
 #include "base/blocks.hpp"
 
@@ -19,18 +21,15 @@ constexpr Bytes last_address = Bytes{1} << 61;
 
 // Sizes are multiples of 512. Below 64 units a bin is a size; above, 64 bins divide each power of two.
 std::size_t bin_of(Bytes size) {
-    const auto units = static_cast<std::uint64_t>(size) >> 9;
-    if (units < 64) return units;
-    const auto exponent = static_cast<std::size_t>(std::bit_width(units)) - 1;
-    return ((exponent - 5) << 6) | ((units >> (exponent - 6)) & 63);
+    const std::uint64_t units = (static_cast<std::uint64_t>(size) >> 9) + 64;
+    const auto doublings = static_cast<std::size_t>(std::bit_width(units)) - 7;
+    return (doublings << 6) | ((units >> doublings) & 63);
 }
 
-// Any fixed scramble keeps the treaps flat; results do not depend on it.
-std::uint32_t priority(Block block) { return static_cast<std::uint32_t>(block) * 2654435761U; }
-
+// Without a branch: which of the two it is cannot be foretold.
 template <class Node>
 bool before(const Node& node, Bytes size, Bytes address) {
-    return node.size != size ? node.size < size : node.address < address;
+    return (node.size < size) | ((node.size == size) & (node.address < address));
 }
 
 Bytes allowed_by(const AllocatorConfig& config, const Capacity& capacity) {
@@ -56,112 +55,98 @@ Bytes round_size(Bytes bytes, const AllocatorConfig& config) {
 
 // ---- free blocks by (size, address) ---------------------------------------------------------------------------------
 
-Allocator::Index::Index() : roots_(words * 64, no_block) {}
+Allocator::Index::Index() {
+    filled_[words] = 1;
+    filled_words_ = std::uint64_t{1} << words;
+}
 
-void Allocator::Index::insert(std::vector<Node>& nodes, Block block) {
-    Node* const all = nodes.data();
-    Node& node = all[block];
+void Allocator::Index::make_room(std::size_t nodes) {
+    links_.resize(bins + nodes);
+    second_.resize(bins + nodes);
+}
+
+inline void Allocator::Index::put(Links& links, std::size_t link, Block block) {
+    const std::size_t own = link_of(block);
+    const Block next = std::exchange(links[link].next, block);
+    links[own] = {next, static_cast<std::int32_t>(link)};
+    links[link_of(next)].from = static_cast<std::int32_t>(own);
+}
+
+inline void Allocator::Index::take(Links& links, Block block) {
+    const Link link = links[link_of(block)];
+    links[static_cast<std::size_t>(link.from)].next = link.next;
+    links[link_of(link.next)].from = link.from;
+}
+
+std::size_t Allocator::Index::place_in_second(const Node* nodes, std::size_t bin, Bytes size, Bytes address) const {
+    std::size_t link = bin;
+    while (before(nodes[second_[link].next], size, address)) link = link_of(second_[link].next);
+    return link;
+}
+
+inline std::size_t Allocator::Index::place(const Node* nodes, std::size_t bin, Bytes size, Bytes address) const {
+    constexpr int short_walk = 4;
+    if (!before(nodes[links_[bin].next], size, address)) return bin;
+    // Blocks are often freed in the order of their addresses.
+    const Block latest = links_[bin].from;
+    std::size_t link = link_of(before(nodes[latest], size, address) ? latest : links_[bin].next);
+    for (int steps = 0; before(nodes[links_[link].next], size, address); ++steps)
+        link = steps == short_walk ? place_in_second(nodes, bin, size, address) : link_of(links_[link].next);
+    return link;
+}
+
+inline void Allocator::Index::insert(std::vector<Node>& nodes, Block block) {
+    Node& node = nodes[static_cast<std::size_t>(block)];
     const std::size_t bin = bin_of(node.size);
+    node.bin = static_cast<std::uint16_t>(bin);
     filled_[bin >> 6] |= std::uint64_t{1} << (bin & 63);
     filled_words_ |= std::uint64_t{1} << (bin >> 6);
-
-    Block* link = &roots_[bin];
-    while (*link != no_block && priority(*link) >= priority(block))
-        link = before(all[*link], node.size, node.address) ? &all[*link].right : &all[*link].left;
-    // The rest of the tree below falls to both sides of the new node.
-    Block rest = *link;
-    *link = block;
-    Block* left = &node.left;
-    Block* right = &node.right;
-    while (rest != no_block) {
-        Node& other = all[rest];
-        if (before(other, node.size, node.address)) {
-            *left = rest;
-            left = &other.right;
-            rest = *left;
-        } else {
-            *right = rest;
-            right = &other.left;
-            rest = *right;
-        }
-    }
-    *left = *right = no_block;
+    put(links_, place(nodes.data(), bin, node.size, node.address), block);
+    links_[bin].from = block;
+    if (in_second_list(block)) put(second_, place_in_second(nodes.data(), bin, node.size, node.address), block);
 }
 
-void Allocator::Index::erase(std::vector<Node>& nodes, Block block) {
-    Node* const all = nodes.data();
-    const Node& node = all[block];
-    const std::size_t bin = bin_of(node.size);
-    Block* link = &roots_[bin];
-    while (*link != block) link = before(all[*link], node.size, node.address) ? &all[*link].right : &all[*link].left;
-    Block left = node.left, right = node.right;
-    while (left != no_block && right != no_block) {
-        if (priority(left) >= priority(right)) {
-            *link = left;
-            link = &all[left].right;
-            left = *link;
-        } else {
-            *link = right;
-            link = &all[right].left;
-            right = *link;
-        }
-    }
-    *link = left != no_block ? left : right;
-    if (roots_[bin] == no_block) {
-        filled_[bin >> 6] &= ~(std::uint64_t{1} << (bin & 63));
-        if (filled_[bin >> 6] == 0) filled_words_ &= ~(std::uint64_t{1} << (bin >> 6));
-    }
+inline void Allocator::Index::erase(const std::vector<Node>& nodes, Block block) {
+    take(links_, block);
+    if (in_second_list(block)) take(second_, block);
+    const std::size_t bin = nodes[static_cast<std::size_t>(block)].bin, word = bin >> 6;
+    if (links_[bin].from == block) links_[bin].from = no_block;
+    filled_[word] &= ~(std::uint64_t{links_[bin].next == no_block} << (bin & 63));
+    filled_words_ &= ~(std::uint64_t{filled_[word] == 0} << word);
 }
 
-Block Allocator::Index::at_least(const std::vector<Node>& nodes, Bytes size, Bytes address) const {
-    const Node* const all = nodes.data();
-    std::size_t bin = bin_of(size);
-    Block best = no_block;
-    for (Block block = roots_[bin]; block != no_block;) {
-        const bool too_small = before(all[block], size, address);
-        best = too_small ? best : block;
-        block = too_small ? all[block].right : all[block].left;
-    }
-    if (best != no_block) return best;
+inline Block Allocator::Index::first_above(std::size_t bin) const {
+    const std::size_t word = bin >> 6;
+    const std::uint64_t rest = filled_[word] & ((~std::uint64_t{0} << (bin & 63)) << 1);
+    const std::uint64_t above = filled_words_ & ((~std::uint64_t{0} << word) << 1);
+    const std::size_t next = rest != 0 ? word : static_cast<std::size_t>(std::countr_zero(above));
+    const std::uint64_t bits = rest != 0 ? rest : filled_[next];
+    return links_[(next << 6) | static_cast<std::size_t>(std::countr_zero(bits))].next;
+}
 
-    // Every block of the next bin that has any is large enough.
-    std::size_t word = bin >> 6;
-    std::uint64_t bits = filled_[word] & ((~std::uint64_t{0} << (bin & 63)) << 1);
-    if (bits == 0) {
-        const std::uint64_t above = filled_words_ & ((~std::uint64_t{0} << word) << 1);
-        if (above == 0) return no_block;
-        word = static_cast<std::size_t>(std::countr_zero(above));
-        bits = filled_[word];
-    }
-    bin = (word << 6) | static_cast<std::size_t>(std::countr_zero(bits));
-    best = roots_[bin];
-    while (all[best].left != no_block) best = all[best].left;
-    return best;
+inline Block Allocator::Index::at_least(const std::vector<Node>& nodes, Bytes size, Bytes address) const {
+    const std::size_t bin = bin_of(size);
+    const Block best = links_[place(nodes.data(), bin, size, address)].next;
+    return best != no_block ? best : first_above(bin);  // every block of a bin above is large enough
+}
+
+inline Block Allocator::Index::after(const std::vector<Node>& nodes, Block block) const {
+    const Block next = links_[link_of(block)].next;
+    return next != no_block ? next : first_above(nodes[static_cast<std::size_t>(block)].bin);
 }
 
 Block Allocator::Index::below(const std::vector<Node>& nodes, Bytes size, Bytes address) const {
-    const Node* const all = nodes.data();
     std::size_t bin = bin_of(size);
-    Block best = no_block;
-    for (Block block = roots_[bin]; block != no_block;) {
-        const bool smaller = before(all[block], size, address);
-        best = smaller ? block : best;
-        block = smaller ? all[block].right : all[block].left;
+    std::size_t link = place(nodes.data(), bin, size, address);
+    while (link < bins) {
+        const std::uint64_t rest = filled_[bin >> 6] & ~(~std::uint64_t{0} << (bin & 63));
+        const std::uint64_t under = filled_words_ & ~(~std::uint64_t{0} << (bin >> 6));
+        if (rest == 0 && under == 0) return no_block;
+        const std::size_t word = rest != 0 ? bin >> 6 : static_cast<std::size_t>(std::bit_width(under)) - 1;
+        bin = (word << 6) | (static_cast<std::size_t>(std::bit_width(rest != 0 ? rest : filled_[word])) - 1);
+        link = place(nodes.data(), bin, size, address);
     }
-    if (best != no_block) return best;
-
-    std::size_t word = bin >> 6;
-    std::uint64_t bits = filled_[word] & ~(~std::uint64_t{0} << (bin & 63));
-    if (bits == 0) {
-        const std::uint64_t under = filled_words_ & ~(~std::uint64_t{0} << word);
-        if (under == 0) return no_block;
-        word = static_cast<std::size_t>(std::bit_width(under)) - 1;
-        bits = filled_[word];
-    }
-    bin = (word << 6) | (static_cast<std::size_t>(std::bit_width(bits)) - 1);
-    best = roots_[bin];
-    while (all[best].right != no_block) best = all[best].right;
-    return best;
+    return static_cast<Block>(link - bins);
 }
 
 // ---- what callers use -----------------------------------------------------------------------------------------------
@@ -174,7 +159,9 @@ Allocator::Allocator(const AllocatorConfig& config, Capacity capacity)
       rounds_to_powers_(std::any_of(config.roundup_power2_divisions.begin(), config.roundup_power2_divisions.end(),
                                     [](std::int64_t divisions) { return divisions > 1; })),
       next_address_(config.large_segment_size) {
-    nodes_.reserve(1024);
+    nodes_.resize(1);
+    nodes_[no_block].size = std::numeric_limits<Bytes>::max();
+    make_room(1024);
 }
 
 Block Allocator::allocate(Bytes bytes) {
@@ -206,7 +193,7 @@ Block Allocator::allocate(Bytes bytes) {
         Node& tail = at(rest);
         tail.previous = block;
         tail.next = node->next;
-        if (tail.next != no_block) at(tail.next).previous = rest;
+        at(tail.next).previous = rest;
         node->next = rest;
         node->size = size;
         insert_free(rest);
@@ -235,7 +222,8 @@ void Allocator::reset_peaks() noexcept {
 
 std::vector<Allocator::Piece> Allocator::layout() const {
     std::vector<bool> unused(nodes_.size());
-    for (Block block : recycled_) unused[static_cast<std::size_t>(block)] = true;
+    unused[no_block] = true;
+    for (std::size_t i = 0; i < spares_; ++i) unused[static_cast<std::size_t>(spare_[i])] = true;
     std::vector<Piece> out;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
         if (unused[i]) continue;
@@ -248,15 +236,17 @@ std::vector<Allocator::Piece> Allocator::layout() const {
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
+void Allocator::make_room(std::size_t nodes) {
+    const std::size_t before = nodes_.size();
+    nodes_.resize(nodes);
+    spare_.resize(nodes);
+    for (Pool& pool : pools_) pool.index.make_room(nodes);
+    for (std::size_t i = nodes; i-- > before;) recycle(static_cast<Block>(i));
+}
+
 Block Allocator::make_node(Bytes address, Bytes size, bool small, State state) {
-    Block block = no_block;
-    if (recycled_.empty()) {
-        block = static_cast<Block>(nodes_.size());
-        nodes_.emplace_back();
-    } else {
-        block = recycled_.back();
-        recycled_.pop_back();
-    }
+    if (spares_ == 0) make_room(2 * nodes_.size());
+    const Block block = spare_[--spares_];
     Node& node = at(block);
     node.address = address;
     node.size = size;
@@ -268,21 +258,17 @@ Block Allocator::make_node(Bytes address, Bytes size, bool small, State state) {
 
 void Allocator::insert_free(Block block) {
     Pool& pool = pool_of(at(block).small);
-    at(block).born = pool.lookups;
+    if (counts_age_) at(block).born = pool.lookups;
     pool.index.insert(nodes_, block);
 }
 
-Block Allocator::next_free(Pool& pool, Block block) const {
-    const Node& node = nodes_[static_cast<std::size_t>(block)];
-    return pool.index.at_least(nodes_, node.size, node.address + 1);
-}
+Block Allocator::next_free(Pool& pool, Block block) const { return pool.index.after(nodes_, block); }
 
 // Takes `other`, a neighbour in the same state, into `into`; `into` itself stands in no set at that time.
-bool Allocator::merge(Block into, Block other) {
-    if (other == no_block) return false;
+inline void Allocator::merge(Block into, Block other) {
     Node& target = at(into);
     const Node& source = at(other);
-    if (source.state != target.state) return false;
+    if (source.state != target.state) return;
     if (source.state == State::unmapped)
         std::erase(pool_of(source.small).unmapped, other);
     else
@@ -290,14 +276,13 @@ bool Allocator::merge(Block into, Block other) {
     if (target.previous == other) {
         target.address = source.address;
         target.previous = source.previous;
-        if (target.previous != no_block) at(target.previous).next = into;
+        at(target.previous).next = into;
     } else {
         target.next = source.next;
-        if (target.next != no_block) at(target.next).previous = into;
+        at(target.next).previous = into;
     }
     target.size += source.size;
     recycle(other);
-    return true;
 }
 
 Block Allocator::take_free(bool small, Bytes size) {
@@ -555,7 +540,8 @@ constexpr Bytes async_step = 32 * MiB;
 }
 
 AsyncAllocator::AsyncAllocator(const AllocatorConfig& config, Capacity capacity)
-    : limit_(std::min(std::clamp<Bytes>(capacity.reservable, 0, unlimited), allowed_by(config, capacity))) {}
+    : limit_(std::min(std::clamp<Bytes>(capacity.reservable, 0, unlimited), allowed_by(config, capacity))),
+      sizes_(no_block + 1) {}
 
 Block AsyncAllocator::allocate(Bytes bytes) {
     const Bytes due = bytes > unlimited ? bytes : round_up(counters_.allocated + bytes, async_step);
@@ -568,7 +554,7 @@ Block AsyncAllocator::allocate(Bytes bytes) {
     counters_.reserved_peak = std::max(counters_.reserved_peak, counters_.reserved);
     counters_.allocated += bytes;
     counters_.allocated_peak = std::max(counters_.allocated_peak, counters_.allocated);
-    Block block = static_cast<Block>(sizes_.size());
+    auto block = static_cast<Block>(sizes_.size());
     if (recycled_.empty()) {
         sizes_.push_back(bytes);
     } else {

@@ -155,8 +155,11 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, c
     Recorder recorder;
     Window window;
     const std::vector<Bytes> convolutions = scratch.sizes(trace);
-    std::vector<Bytes> sizes(static_cast<std::size_t>(trace.slots));
-    std::vector<Block> blocks(static_cast<std::size_t>(trace.slots), no_block);
+    struct Live {
+        Bytes tensor;  // its size; 0 of scratch
+        Block block;
+    };
+    const auto live = std::make_unique_for_overwrite<Live[]>(static_cast<std::size_t>(trace.slots));
     std::optional<Failure> failure;
     const auto count = static_cast<std::int64_t>(trace.events.size());
     const Event* const events = trace.events.data();
@@ -165,8 +168,7 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, c
         const auto slot = static_cast<std::size_t>(event.slot);
         switch (event.kind) {
             case EventKind::alloc:
-                sizes[slot] = rounded(event.bytes);
-                window.tensors += sizes[slot];
+                window.tensors += rounded(event.bytes);
                 if (window.tensors > window.tensors_peak) {
                     window.tensors_peak = window.tensors;
                     window.tensors_peak_event = i;
@@ -177,9 +179,10 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, c
                 const Bytes bytes = event.kind == EventKind::convolution
                                         ? convolutions[static_cast<std::size_t>(event.bytes)]
                                         : event.bytes;
+                live[slot] = {event.kind == EventKind::alloc ? rounded(event.bytes) : 0, no_block};
                 if (failure || bytes == 0) break;
-                blocks[slot] = allocator.allocate(bytes);
-                if (blocks[slot] == no_block) {
+                live[slot].block = allocator.allocate(bytes);
+                if (live[slot].block == no_block) {
                     window.reserved_peak = allocator.counters().reserved_peak;
                     failure = recorder.failure(i, allocator.out_of_memory());
                 } else if (allocator.counters().allocated > window.allocated_peak) {
@@ -189,8 +192,8 @@ Usage replay_with(const Trace& trace, AnyAllocator allocator, Between between, c
                 break;
             }
             case EventKind::free:
-                window.tensors -= sizes[slot];
-                if (!failure && blocks[slot] != no_block) allocator.free(blocks[slot]);
+                window.tensors -= live[slot].tensor;
+                if (!failure && live[slot].block != no_block) allocator.free(live[slot].block);
                 break;
             case EventKind::retag: break;
             case EventKind::mark: {

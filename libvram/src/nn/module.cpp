@@ -374,6 +374,7 @@ Embedding Builder::embedding(std::string_view name, std::int64_t count, std::int
 BlockBuilder Builder::block(Block&) const {
     BlockBuilder own(*this);
     own.record_ = std::make_shared<Record>();
+    own.record_->spec.reserve(256);  // a transformer's block; what is larger grows
     return own;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 
 #include "base/parallel.hpp"
 
@@ -94,7 +95,8 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
                                   const device::Scratch& scratch) {
     const std::vector<Bytes> convolutions = scratch.sizes(trace);
     std::vector<Bytes> bands;
-    std::vector<Bytes> born;  // in this phase: slots count in order of birth
+    // By slot; written at birth, so never read before. Slots count in order of birth: from `first` on, in this phase.
+    const auto born = std::make_unique_for_overwrite<Bytes[]>(static_cast<std::size_t>(trace.slots));
     std::size_t first = 0;
     std::size_t next = 0;
     Bytes largest = 0;
@@ -103,20 +105,19 @@ std::vector<Bytes> reserved_bands(const Trace& trace, const device::AllocatorCon
         switch (event.kind) {
             case EventKind::alloc:
             case EventKind::scratch:
-                born.push_back(event.bytes);
+                born[slot] = event.bytes;
                 next = slot + 1;
                 break;
             case EventKind::convolution:
-                born.push_back(convolutions[static_cast<std::size_t>(event.bytes)]);
+                born[slot] = convolutions[static_cast<std::size_t>(event.bytes)];
                 next = slot + 1;
                 break;
             case EventKind::free:
-                if (slot >= first) largest = std::max(largest, born[slot - first]);
+                if (slot >= first) largest = std::max(largest, born[slot]);
                 break;
             case EventKind::retag: break;
             case EventKind::mark:
                 if (trace.marks[slot].kind == MarkKind::phase_begin) {
-                    born.clear();
                     first = next;
                     largest = 0;
                 }
@@ -167,6 +168,7 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
         Estimate estimate;
         Bytes reserved;
     };
+    const bool ranges = leaves_to_the_card(trace, unlimited.scratch.library);
     for (const Attempt& attempt :
          {Attempt{worst_limit(card, unlimited), Estimate::high, unlimited.high.reserved_peak},
           Attempt{card.line.usable_high() - card.outside_low(), Estimate::low, unlimited.low.reserved_peak}}) {
@@ -178,7 +180,7 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
         };
         device::Usage usage = within(attempt.estimate);
         if (usage.failure) continue;
-        device::Usage middle = within(Estimate::mid);
+        device::Usage middle = ranges ? within(Estimate::mid) : usage;
         const Estimate estimate = middle.failure ? attempt.estimate : Estimate::mid;
         Need need = need_of(std::move(middle.failure ? usage : middle), unlimited, card);
         need.scratch.estimate = estimate;

@@ -10,11 +10,15 @@ namespace vram::shadow {
 Memo::Memo(Run& run) : run_(run) {}
 Memo::~Memo() = default;
 
-std::size_t Memo::KeyHash::operator()(const Key& key) const noexcept {
+namespace {
+std::uint64_t hash_of(const std::vector<std::int64_t>& key) noexcept {
     std::uint64_t h = 1469598103934665603ULL;
     for (std::int64_t item : key) h = ((h << 5 | h >> 59) ^ static_cast<std::uint64_t>(item)) * 0x9E3779B97F4A7C15ULL;
-    return static_cast<std::size_t>(h);
+    return h;
 }
+}  // namespace
+
+std::size_t Memo::KeyHash::operator()(const Key& key) const noexcept { return static_cast<std::size_t>(hash_of(key)); }
 
 Tensor Memo::look_at(const Look& look, const std::vector<StorageRef>& storages) const {
     if (look.layout == nullptr) return {};
@@ -244,9 +248,13 @@ Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& functio
 }
 
 std::int32_t spec_id(Run& run, std::string_view class_name, const std::vector<std::int64_t>& facts) {
-    std::vector<std::int64_t> key(facts);
-    for (char c : class_name) key.push_back(c);
-    const auto [at, fresh] = run.specs.emplace(std::move(key), static_cast<std::int32_t>(run.specs.size()));
+    // The hash stands in front: what differs does so in the first number, and long keys are compared but once.
+    std::vector<std::int64_t> key;
+    key.reserve(1 + facts.size() + class_name.size());
+    key.push_back(static_cast<std::int64_t>(hash_of(facts)));
+    key.insert(key.end(), facts.begin(), facts.end());
+    key.insert(key.end(), class_name.begin(), class_name.end());
+    const auto [at, fresh] = run.specs.try_emplace(std::move(key), static_cast<std::int32_t>(run.specs.size()));
     static_cast<void>(fresh);
     return at->second;
 }

@@ -341,6 +341,36 @@ TEST_CASE("thousands of equal free blocks keep their order by address") {
     check_invariants(allocator, {});
 }
 
+TEST_CASE("hundreds of free blocks of a size come and go in any order as the reference's do") {
+    Allocator fast({}, unlimited);
+    ReferenceAllocator slow({}, unlimited);
+    std::mt19937 engine(7);
+    std::vector<std::pair<Block, ReferenceAllocator::Piece*>> live;
+    const auto allocate = [&](Bytes bytes) { live.emplace_back(fast.allocate(bytes), slow.allocate(bytes)); };
+    // Three stay and three come and go, in turn, so that hundreds of holes of a size lie apart.
+    for (int i = 0; i < 1500; ++i) allocate(i % 3 == 0 ? 2 * MiB + 512 * (i % 7) : 512);
+    std::vector<std::pair<Block, ReferenceAllocator::Piece*>> stay, come_and_go;
+    for (std::size_t i = 0; i < live.size(); ++i) (i / 3 % 2 == 0 ? stay : come_and_go).push_back(live[i]);
+    for (int round = 0; round < 4; ++round) {
+        std::shuffle(come_and_go.begin(), come_and_go.end(), engine);
+        std::vector<Bytes> sizes;
+        for (const auto& [block, piece] : come_and_go) {
+            sizes.push_back(fast.size_of(block));
+            fast.free(block);
+            slow.free(piece);
+        }
+        REQUIRE(fast.layout() == slow.layout());
+        std::shuffle(sizes.begin(), sizes.end(), engine);
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            come_and_go[i] = {fast.allocate(sizes[i]), slow.allocate(sizes[i])};
+            REQUIRE(fast.size_of(come_and_go[i].first) == come_and_go[i].second->size);
+        }
+        REQUIRE(fast.layout() == slow.layout());
+        REQUIRE(fast.counters() == slow.stats);
+        check_invariants(fast, {});
+    }
+}
+
 TEST_CASE("cudaMallocAsync counts exact bytes and reserves steps of 32 MiB") {
     const expected<AllocatorConfig> config = parse("backend:cudaMallocAsync");
     REQUIRE(config);

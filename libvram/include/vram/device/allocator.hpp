@@ -44,7 +44,7 @@ struct Counters {
 
 /// Names a live block of an allocator; free for use again after `free`.
 using Block = std::int32_t;
-inline constexpr Block no_block = -1;
+inline constexpr Block no_block = 0;
 
 /// torch's native caching allocator for one device and one stream, without the device: the same blocks at simulated
 /// addresses, so fragmentation is a result.
@@ -92,28 +92,50 @@ class Allocator {
     struct Node {
         Bytes address = 0, size = 0;
         Block previous = no_block, next = no_block;  // neighbours in the segment
-        Block left = no_block, right = no_block;     // of the treap that keeps equal-sized bins in order
-        State state = State::free;
+        std::uint16_t bin = 0;                       // of the index that it is in
+        State state = State::allocated;
         bool small = false;
         std::int64_t born = 0;  // garbage collection: the pool's lookups when it became free
     };
-    /// Free blocks of one pool by (size, address). A bin holds sizes that agree in their first seven bits, as a treap;
-    /// a bitmap finds the next bin that is not empty.
+    /// Free blocks of one pool by (size, address). A bin holds sizes that agree in their first seven bits, as a list in
+    /// order; a bitmap finds the next bin that is not empty. Nearly all bins hold one or two blocks. For the few that
+    /// hold hundreds, each thirty-second block stands in a second list of its bin, too, which long walks take.
     class Index {
       public:
         Index();
+        /// For blocks below `nodes`.
+        void make_room(std::size_t nodes);
         void insert(std::vector<Node>& nodes, Block block);
-        void erase(std::vector<Node>& nodes, Block block);
+        void erase(const std::vector<Node>& nodes, Block block);
         /// The first with (size, address) >= these, or no_block.
         [[nodiscard]] Block at_least(const std::vector<Node>& nodes, Bytes size, Bytes address) const;
+        /// The one after `block`, which is in the index, or no_block.
+        [[nodiscard]] Block after(const std::vector<Node>& nodes, Block block) const;
         /// The last with (size, address) < these, or no_block.
         [[nodiscard]] Block below(const std::vector<Node>& nodes, Bytes size, Bytes address) const;
 
       private:
-        static constexpr std::size_t words = 48;
-        std::array<std::uint64_t, words> filled_{};
+        struct Link {
+            Block next = no_block;  // where a list ends
+            // Of a block: the link that leads to it. Of a bin: the block that it got last, or no_block.
+            std::int32_t from = 0;
+        };
+        /// Of bins, which lead to their first blocks; then of blocks.
+        using Links = std::vector<Link>;
+        [[nodiscard]] static std::size_t link_of(Block block) { return bins + static_cast<std::size_t>(block); }
+        [[nodiscard]] static bool in_second_list(Block block) { return (block & 31) == 31; }
+        static void put(Links& links, std::size_t link, Block block);
+        static void take(Links& links, Block block);
+        /// The first link of a bin that leads to no block before (size, address).
+        [[nodiscard]] std::size_t place(const Node* nodes, std::size_t bin, Bytes size, Bytes address) const;
+        [[nodiscard]] std::size_t place_in_second(const Node* nodes, std::size_t bin, Bytes size, Bytes address) const;
+
+        [[nodiscard]] Block first_above(std::size_t bin) const;
+
+        static constexpr std::size_t words = 48, bins = words * 64;
+        std::array<std::uint64_t, words + 1> filled_{};  // by bin; the last word is of one bin, which stays empty
         std::uint64_t filled_words_ = 0;
-        std::vector<Block> roots_;
+        Links links_, second_;
     };
     struct Pool {
         Index index;
@@ -124,8 +146,9 @@ class Allocator {
 
     [[nodiscard]] Pool& pool_of(bool small) { return pools_[small ? 0 : 1]; }
     [[nodiscard]] Node& at(Block block) { return nodes_[static_cast<std::size_t>(block)]; }
+    void make_room(std::size_t nodes);
     [[nodiscard]] Block make_node(Bytes address, Bytes size, bool small, State state);
-    void recycle(Block block) { recycled_.push_back(block); }
+    void recycle(Block block) { spare_[spares_++] = block; }
     void insert_free(Block block);
     [[nodiscard]] Block next_free(Pool& pool, Block block) const;
 
@@ -136,7 +159,7 @@ class Allocator {
     [[nodiscard]] Block find_expandable(bool small, Bytes size);
     [[nodiscard]] bool map(Block block, Bytes size);
     void unmap(Block block);
-    bool merge(Block into, Block other);
+    void merge(Block into, Block other);
     void collect_garbage();
     [[nodiscard]] bool release_oversized(bool small, Bytes size);
     void release_cached();
@@ -149,8 +172,11 @@ class Allocator {
     bool counts_age_;        // garbage collection is on
     bool rounds_to_powers_;  // roundup_power2_divisions is on
     Bytes next_address_;
+    /// That of no_block is never free and larger than all: it ends lists, and what is written of a neighbour that is
+    /// not there goes into it.
     std::vector<Node> nodes_;
-    std::vector<Block> recycled_;
+    std::vector<Block> spare_;  // as long as nodes_: those that are no blocks now come first
+    std::size_t spares_ = 0;
     std::array<Pool, 2> pools_;
     Counters counters_;
     OutOfMemory out_of_memory_;
@@ -173,7 +199,7 @@ class AsyncAllocator {
 
   private:
     Bytes limit_;
-    std::vector<Bytes> sizes_;
+    std::vector<Bytes> sizes_;  // by block
     std::vector<Block> recycled_;
     Counters counters_;
     OutOfMemory out_of_memory_;

@@ -73,7 +73,7 @@ struct Usage {
 /// what is still alive need.
 enum class Between : std::uint8_t { keep, give_back };
 
-/// The same and torch's caching allocator, about 30 ns an event. `capacity` bounds the reserved bytes; running out is a
+/// The same and torch's caching allocator, about 20 ns an event. `capacity` bounds the reserved bytes; running out is a
 /// value (Usage::failure). To learn the need, replay without a limit; to learn whether giving cached memory back makes
 /// it fit, replay with the card's.
 ///
