@@ -85,7 +85,7 @@ class Reader {
         out_.fp8_base = reading_.flag("fp8_base") || out_.fp8_base_unet;
         const std::string fp8 = out_.fp8_base_unet ? "fp8_base_unet" : "fp8_base";
         if (out_.fp8_base && word == "no") conflict(fp8, fp8 + " wants mixed_precision fp16 or bf16");
-        if (out_.fp8_base && is_flux() && !cached_text())
+        else if (out_.fp8_base && is_flux() && !cached_text())
             reading_.refuse(fp8, "without cache_text_encoder_outputs text encoders in 8 bits run in each step");
         if (is_flux() && reading_.flag("apply_t5_attn_mask") && !cached_text())
             reading_.refuse("apply_t5_attn_mask", "without cache_text_encoder_outputs T5 is masked in each step, too");

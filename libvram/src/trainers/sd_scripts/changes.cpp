@@ -227,7 +227,8 @@ class Changes {
                  "what is learnt is rounded to 8 bits of mantissa in every step",
                  panel + "; Parameters > Advanced > Full bf16 training"});
         }
-        if (arguments_.script == &flux && !arguments_.fp8_base && arguments_.mixed_precision)
+        if (arguments_.script == &flux && !arguments_.fp8_base && arguments_.mixed_precision &&
+            arguments_.cache_text_encoder_outputs)
             add({Lever::quantization,
                  "the base in 8 bits (fp8_base)",
                  {set("fp8_base", "true")},

@@ -280,11 +280,11 @@ class Flux final : public NetworkTrainer {
         Tensors conds;
         {
             const StageScope stage(run, "text");
-            conds = sample_prompts_te_outputs_.empty() ? encode_both(1) : sample_prompts_te_outputs_.front();
-            if (job.pipeline.cache_text && trains_text()) {  // CLIP-L anew
+            if (job.pipeline.cache_text && trains_text()) {  // CLIP-L anew, in the list of what is cached
                 const Tensor l_tokens = run.empty({1, 77}, Dtype::i64, Op::to_device);
-                conds[0] = call(*text_encoders[0], {l_tokens}, text_request(1, false))[1];
+                sample_prompts_te_outputs_.front()[0] = call(*text_encoders[0], {l_tokens}, text_request(1, false))[1];
             }
+            conds = sample_prompts_te_outputs_.empty() ? encode_both(1) : sample_prompts_te_outputs_.front();
             noise = run.empty({1, tokens, 64}, job.pipeline.vae_dtype, Op::noise);
             img_ids = run.empty({1, tokens, 3}, job.pipeline.vae_dtype, Op::to_device);
         }

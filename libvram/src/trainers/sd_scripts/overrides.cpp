@@ -149,7 +149,7 @@ class Reader {
 
   private:
     void add(io::Fields& data, std::string_view key, std::int64_t width, std::int64_t height) {
-        const std::int64_t step = arguments_.script->sample_step;
+        const std::int64_t step = arguments_.script->side_step;
         for (const std::int64_t one : {width, height})
             if (one % step != 0 || one < side.min)
                 data.complain(key, Problem::out_of_range,

@@ -129,7 +129,7 @@ std::vector<job::Batch> batches(const io::Document& document, const Config& conf
     check_datasets(document, config, datasets, complaints, notes);
     if (complaints.size() > before) return {};
     all = batches_of(datasets, notes);
-    const std::int64_t step = arguments.script->sample_step;
+    const std::int64_t step = arguments.script->side_step;
     for (const job::Batch& batch : all)
         if (batch.width % step != 0 || batch.height % step != 0) {
             const SaidAt at = config.at(document, "resolution");

@@ -13,7 +13,8 @@ bool is_sd(const profile::ModelProfile& profile, std::int64_t cross_attention_di
 
 }  // namespace
 
-// Steps of buckets: assert_extra_args of each trainer. Samples: train_util.py, sample_image_inference, and
+// Steps of buckets: assert_extra_args of each trainer. Sides: original_unet.py hands the skipped features' sizes to its
+// upsamplers, sdxl_original_unet.py does not and stops where two halvings leave a rest; FLUX.1 packs latents two by two. Samples: train_util.py, sample_image_inference, and
 // flux_train_utils.py's.
 const Script sd1{
     .file = "train_network.py",
@@ -24,6 +25,7 @@ const Script sd1{
     .text_encoders = clip,
     .network_module = "networks.lora",
     .bucket_reso_steps = 64,
+    .side_step = 1,
     .sample_step = 8,
     .sample_steps = 30,
     .sample_scale = 7.5,
@@ -38,6 +40,7 @@ const Script sd2{
     .text_encoders = open_clip,
     .network_module = "networks.lora",
     .bucket_reso_steps = 64,
+    .side_step = 1,
     .sample_step = 8,
     .sample_steps = 30,
     .sample_scale = 7.5,
@@ -52,6 +55,7 @@ const Script sdxl{
     .text_encoders = two_clips,
     .network_module = "networks.lora",
     .bucket_reso_steps = 32,
+    .side_step = 32,
     .sample_step = 8,
     .sample_steps = 30,
     .sample_scale = 7.5,
@@ -71,6 +75,7 @@ const Script flux{
     .text_encoders = clip_and_t5,
     .network_module = "networks.lora_flux",
     .bucket_reso_steps = 64,
+    .side_step = 16,
     .sample_step = 16,
     .sample_steps = 20,
     .sample_scale = 1,

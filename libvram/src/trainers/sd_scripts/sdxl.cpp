@@ -181,9 +181,9 @@ class Sdxl final : public NetworkTrainer {
             encoded[0] = run.empty(encoded[0].sizes(), wide, Op::mul);
             encoded[1] = run.empty(encoded[1].sizes(), wide, Op::mul);
         }
-        out.text_embeddings = shadow::cat({encoded[0], encoded[1]}, 2);
-        out.pooled = encoded[2];
-        names = std::move(encoded);
+        out.pooled = std::move(encoded[2]);
+        names = {std::move(encoded[0]), std::move(encoded[1])};
+        out.text_embeddings = shadow::cat(names, 2);
         return out;
     }
 
@@ -205,9 +205,9 @@ class Sdxl final : public NetworkTrainer {
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         const AutocastScope autocast(run, amp());
         Prompt prompt, uncond;
+        Tensors names;  // hidden_states_1, hidden_states_2: of the last prompt, until the call returns
         {
             const StageScope stage(run, "text");
-            Tensors names;
             prompt = encode_prompt(names);
             if (guides()) uncond = encode_prompt(names);
             set_timesteps(loop);
