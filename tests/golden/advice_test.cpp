@@ -30,13 +30,6 @@ const profile::Catalogue& catalogue() {
     return built_in;
 }
 
-report::CheckOptions on(const std::string& gpu) {
-    report::CheckOptions options;
-    options.gpu = gpu;
-    options.compares_checkpointing = false;
-    return options;
-}
-
 report::CheckOptions with(report::CheckOptions options, const advise::Proposal& proposal) {
     for (const advise::Placed& placed : proposal.changes)
         options.settings.insert(options.settings.end(), placed.change.settings.begin(), placed.change.settings.end());
@@ -75,7 +68,16 @@ std::string difference(const std::string& before, const std::string& after) {
 
 struct Case {
     std::string file, gpu;
+    std::string other_processes{};  // "2GiB"; empty: the card is the job's alone
 };
+
+report::CheckOptions on(const Case& c) {
+    report::CheckOptions options;
+    options.gpu = c.gpu;
+    options.compares_checkpointing = false;
+    if (!c.other_processes.empty()) options.settings.push_back({"environment.other_processes", c.other_processes});
+    return options;
+}
 
 /// A page about a case: what the first advice does, and the lines that it changes.
 std::string answered(const fs::path& folder, const Case& c) {
@@ -83,9 +85,11 @@ std::string answered(const fs::path& folder, const Case& c) {
     CAPTURE(c.file);
     CAPTURE(c.gpu);
     REQUIRE(!text.empty());
-    const advise::Advised advised = advise::advise(text, c.file, on(c.gpu), catalogue());
+    const advise::Advised advised = advise::advise(text, c.file, on(c), catalogue());
     CHECK(advised.before.verdict != Verdict::cannot_say);
-    std::string out = c.file + " on " + c.gpu + ": " + std::string(report::to_text(advised.before.verdict)) + "\n";
+    const std::string beside = c.other_processes.empty() ? "" : " beside " + c.other_processes;
+    std::string out =
+        c.file + " on " + c.gpu + beside + ": " + std::string(report::to_text(advised.before.verdict)) + "\n";
     if (advised.fits.empty()) {
         CHECK(advise::exit_code(advised) == 1);
         out += advised.nearest ? "no change makes it fit; nearest: " : "nothing helps\n";
@@ -93,7 +97,7 @@ std::string answered(const fs::path& folder, const Case& c) {
         return out;
     }
     const advise::Proposal& first = advised.fits.front();
-    const report::Report after = report::check(first.file, c.file, with(on(c.gpu), first), catalogue());
+    const report::Report after = report::check(first.file, c.file, with(on(c), first), catalogue());
     CHECK(after.verdict == Verdict::fits);
     if (after.verdict == Verdict::fits) CHECK(first.file != text);
     for (const advise::Placed& placed : first.changes) {
@@ -154,4 +158,26 @@ TEST_CASE("golden: advice about configs that trainers ship") {
                           Case{"train_lora_wan22_14b_24gb.yaml", "rtx-3060-12gb"}})
         out += answered(folder, c) + "\n";
     compare("ai-toolkit.txt", out);
+}
+
+TEST_CASE("golden: advice about kohya_ss presets") {
+    const fs::path folder = fs::path(VRAM_SOURCE_DIR).parent_path() / "shared" / "configs" / "kohya";
+    if (!fs::is_directory(folder)) {
+        MESSAGE("skipped: the trainers' configs are not beside the project");
+        return;
+    }
+    std::string out;
+    for (const Case& c : {Case{"presets/lora/SDXL - LoRA AI_Now ADamW v1.0.json", "rtx-3060-12gb"},
+                          Case{"presets/lora/SDXL - LoRA AI_characters standard v1.0.json", "rtx-3060-12gb"},
+                          Case{"presets/lora/SDXL - LoRA AI_characters standard v1.1.json", "rtx-3080-10gb"},
+                          Case{"presets/lora/SDXL - LoRA adafactor v1.0.json", "rtx-3060-12gb"},
+                          Case{"presets/lora/SDXL - LoRA finetuning phase 1_v1.1.json", "rtx-4060-ti-16gb"},
+                          Case{"presets/lora/SDXL - LoRA kudou-reira dadaptadam v1.0.json", "rtx-4090"},
+                          Case{"presets/lora/SDXL - LoRA kudou-reira dadaptadam v1.1.json", "rtx-3060-12gb"},
+                          Case{"presets/lora/flux1D - adamw8bit fp8.json", "rtx-4060-ti-16gb", "2GiB"},
+                          Case{"presets/lora/sd15 - EDG_LoraOptiSettings.json", "rtx-3070"},
+                          Case{"test-config/SDXL-Standard-Adafactor.json", "rtx-3070"},
+                          Case{"test-config/locon-AdamW8bit-toml.json", "rtx-3070"}})
+        out += answered(folder, c) + "\n";
+    compare("kohya.txt", out);
 }

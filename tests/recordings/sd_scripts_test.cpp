@@ -1,5 +1,5 @@
-// sd-scripts' own runs (tests/reference/record_sd_scripts.py, truth/sd_scripts.jsonl: train() whole), played from the same
-// arguments in a --config_file: what stages reach above the step's begin, what caches and samples reach.
+// sd-scripts' own runs (tests/reference/record_sd_scripts.py, truth/sd_scripts.jsonl: train() whole), played from the
+// same arguments in a --config_file: what stages reach above the step's begin, what caches and samples reach.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -54,7 +54,8 @@ std::string config_of(const json& said) {
     }
     std::string out;
     const bool v2 = values.contains("v2");
-    out += "pretrained_model_name_or_path = \"" + (v2 ? std::string("sd21.safetensors") : models.at(said["script"])) + "\"\n";
+    out += "pretrained_model_name_or_path = \"" + (v2 ? std::string("sd21.safetensors") : models.at(said["script"])) +
+           "\"\n";
     for (const auto& [name, value] : values) out += name + " = " + value + "\n";
     for (const auto& [name, items] : lists) {
         out += name + " = [";

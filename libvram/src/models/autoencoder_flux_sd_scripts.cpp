@@ -1,6 +1,6 @@
 // Mirrors AutoEncoder (sd-scripts 48d368f, library/flux_models.py), which sd-scripts encodes and decodes pictures of
-// FLUX.1 with: the module tree of Black Forest Labs. A file of its own, since its encoder keeps what every layer returns,
-// its swish makes a tensor more than silu does, and scale and shift are its own.
+// FLUX.1 with: the module tree of Black Forest Labs. A file of its own, since its encoder keeps what every layer
+// returns, its swish makes a tensor more than silu does, and scale and shift are its own.
 #include <deque>
 #include <optional>
 
@@ -125,7 +125,8 @@ struct Level {
 
 class Encoder {
   public:
-    Encoder(const Builder& builder, const std::vector<std::int64_t>& channels, std::int64_t layers, std::int64_t latents)
+    Encoder(const Builder& builder, const std::vector<std::int64_t>& channels, std::int64_t layers,
+            std::int64_t latents)
         : conv_in(builder.conv2d("conv_in", 3, channels.front(), 3, 1, 1)) {
         std::int64_t in = channels.front();
         for (std::size_t i = 0; i < channels.size(); ++i) {
@@ -173,9 +174,9 @@ class Encoder {
 
 class Decoder {
   public:
-    Decoder(const Builder& builder, const std::vector<std::int64_t>& channels, std::int64_t layers, std::int64_t latents)
-        : conv_in(builder.conv2d("conv_in", latents, channels.back(), 3, 1, 1)),
-          mid(builder["mid"], channels.back()) {
+    Decoder(const Builder& builder, const std::vector<std::int64_t>& channels, std::int64_t layers,
+            std::int64_t latents)
+        : conv_in(builder.conv2d("conv_in", latents, channels.back(), 3, 1, 1)), mid(builder["mid"], channels.back()) {
         for (std::size_t i = 0; i < channels.size(); ++i) {
             const Builder at = builder["up"][static_cast<std::int64_t>(i)];
             const std::int64_t before = i + 1 < channels.size() ? channels[i + 1] : channels[i];

@@ -8,8 +8,8 @@ namespace vram::models::clip {
 struct Sizes {
     std::int64_t hidden, intermediate, heads;
     bool quick_gelu;
-    bool causal;             // without a mask
-    bool copies_heads{};     // sdpa_attention_forward of transformers 4 makes queries, keys and values contiguous
+    bool causal;          // without a mask
+    bool copies_heads{};  // sdpa_attention_forward of transformers 4 makes queries, keys and values contiguous
 };
 
 /// args: hidden_states [B, T, D], mask or undefined → hidden_states

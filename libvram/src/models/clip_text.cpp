@@ -1,5 +1,5 @@
-// Mirrors CLIPTextModel (transformers 5.24.0, models/clip/modeling_clip.py): CLIP-L, OpenCLIP H and bigG; as the forward of
-// sd_scripts that of transformers 4.54.1, which its requirements pin.
+// Mirrors CLIPTextModel (transformers 5.24.0, models/clip/modeling_clip.py): CLIP-L, OpenCLIP H and bigG; as the
+// forward of sd_scripts that of transformers 4.54.1, which its requirements pin.
 #include <deque>
 
 #include "models/clip_layer.hpp"
@@ -18,8 +18,11 @@ using nn::Linear;
 class CLIPTextModel : public Model {
   public:
     CLIPTextModel(const Builder& builder, const profile::Config& config)
-        : sizes_{config.integer("hidden_size"), config.integer("intermediate_size"),
-                 config.integer("num_attention_heads"), config.text("hidden_act") == "quick_gelu", true,
+        : sizes_{config.integer("hidden_size"),
+                 config.integer("intermediate_size"),
+                 config.integer("num_attention_heads"),
+                 config.text("hidden_act") == "quick_gelu",
+                 true,
                  config.text("forward", "") == "sd_scripts"},
           projection_dim_(config.integer("projection_dim", 0)),
           eos_is_argmax_(config.integer("eos_token_id") == 2) {
@@ -63,7 +66,8 @@ class CLIPTextModel : public Model {
         Tensors all;
         // GradientCheckpointingLayer of transformers 4 is reentrant.
         const bool reentrant = gradient_checkpointing && sizes_.copies_heads;
-        const Caller call = reentrant ? Caller(run, Caller::Checkpointing::reentrant) : Caller(run, gradient_checkpointing);
+        const Caller call =
+            reentrant ? Caller(run, Caller::Checkpointing::reentrant) : Caller(run, gradient_checkpointing);
         Tensor layer_states = hidden_states;
         for (const CLIPEncoderLayer& layer : layers) {
             if (request.all_hidden_states) all.push_back(layer_states);

@@ -102,8 +102,8 @@ class Stream {
     BflMlp mlp;
 };
 
-/// What attention over text and picture sees: txt_attention_mask [B, T], then every place of the picture. Undefined where
-/// there is no mask.
+/// What attention over text and picture sees: txt_attention_mask [B, T], then every place of the picture. Undefined
+/// where there is no mask.
 Tensor seen(const Tensor& txt_attention_mask, const Tensor& q, std::int64_t places) {
     if (!txt_attention_mask.defined()) return {};
     Run& run = q.run();

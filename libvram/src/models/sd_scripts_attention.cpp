@@ -21,7 +21,8 @@ Tensor copied(const Tensor& of, std::int64_t rows) {
 }
 
 /// einsum over two parts that are copied first.
-Tensor product_of_copies(const Tensor& a, std::int64_t a_rows, const Tensor& b, std::int64_t b_rows, const Dims& sizes) {
+Tensor product_of_copies(const Tensor& a, std::int64_t a_rows, const Tensor& b, std::int64_t b_rows,
+                         const Dims& sizes) {
     const Tensor left = copied(a, a_rows);
     const Tensor right = copied(b, b_rows);
     return a.run().empty(sizes, a.dtype(), Op::bmm);

@@ -45,8 +45,8 @@ Tensor CrossAttention::operator()(Tensor x_in, const Tensor& context_in) const {
     q = split(std::move(q));
     k = split(std::move(k));
     v = split(std::move(v));
-    Tensor out = heads_.attention == Attention::mem_eff ? mem_eff_attention(q, k, v)
-                                                        : scaled_dot_product_attention(q, k, v);
+    Tensor out =
+        heads_.attention == Attention::mem_eff ? mem_eff_attention(q, k, v) : scaled_dot_product_attention(q, k, v);
     out = reshape(transpose(std::move(out), 1, 2), {x.size(0), x.size(1), -1});
     return to_out(out);
 }
@@ -74,12 +74,15 @@ Tensor TransformerLayer::operator()(const Tensor& hidden_states_in, const Tensor
     return add(std::move(change), hidden_states);
 }
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim, Heads heads)
+BasicTransformerBlock::BasicTransformerBlock(const nn::Builder& parent, std::int64_t dim, std::int64_t cross_dim,
+                                             Heads heads)
     : BasicTransformerBlock(parent.block(*this), dim, cross_dim, heads) {}
 
-BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim, Heads heads)
+BasicTransformerBlock::BasicTransformerBlock(const nn::BlockBuilder& builder, std::int64_t dim, std::int64_t cross_dim,
+                                             Heads heads)
     : layer(builder, dim, cross_dim, heads) {
-    builder.finish(*this, "sd_scripts.BasicTransformerBlock", {heads.count, static_cast<std::int64_t>(heads.attention)});
+    builder.finish(*this, "sd_scripts.BasicTransformerBlock",
+                   {heads.count, static_cast<std::int64_t>(heads.attention)});
 }
 
 Tensors BasicTransformerBlock::forward(const Tensors& args) const { return {layer(args[0], args[1])}; }
@@ -143,7 +146,8 @@ Transformer2DBlock::Transformer2DBlock(const nn::BlockBuilder& builder, const Tr
     for (std::int64_t i = 0; i < sizes.layers; ++i)
         layers.emplace_back(builder["transformer_blocks"][i], sizes.channels, sizes.cross_dim, sizes.how());
     rows.build_out(builder, sizes.channels);
-    builder.finish(*this, "sd_scripts.Transformer2DModel", {sizes.heads, sizes.use_linear_projection, static_cast<std::int64_t>(sizes.attention)});
+    builder.finish(*this, "sd_scripts.Transformer2DModel",
+                   {sizes.heads, sizes.use_linear_projection, static_cast<std::int64_t>(sizes.attention)});
 }
 
 Tensors Transformer2DBlock::forward(const Tensors& args) const {

@@ -143,8 +143,9 @@ class SdxlUNet2DConditionModel : public Model {
         const std::size_t levels = channels.size();
         const auto transformer = [&](std::size_t level) {
             const std::int64_t layers = types[level] == "CrossAttnDownBlock2D" ? depth[level] : 0;
-            return Transformer2DModel::Sizes{channels[level], context_dim_, channels[level] / 64, layers, true,
-                                             sd_scripts::attention_named(config.text("attention", ""))};
+            return Transformer2DModel::Sizes{
+                channels[level], context_dim_, channels[level] / 64,
+                layers,          true,         sd_scripts::attention_named(config.text("attention", ""))};
         };
 
         time_embed = Embedder(builder["time_embed"], model_channels_, embed);

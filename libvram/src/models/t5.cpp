@@ -1,6 +1,6 @@
 // Mirrors T5EncoderModel and UMT5EncoderModel (transformers 5.24.0, models/t5/modeling_t5.py,
-// models/umt5/modeling_umt5.py): gated gelu. As the forward of sd_scripts T5EncoderModel of transformers 4.54.1, which its
-// requirements pin: attention in elementary steps.
+// models/umt5/modeling_umt5.py): gated gelu. As the forward of sd_scripts T5EncoderModel of transformers 4.54.1, which
+// its requirements pin: attention in elementary steps.
 #include <deque>
 
 #include "models/families.hpp"
@@ -87,7 +87,8 @@ class T5Block : public Block {
           wi_1(builder["layer"]["1"]["DenseReluDense"].linear("wi_1", sizes.d_model, sizes.d_ff, false)),
           wo(builder["layer"]["1"]["DenseReluDense"].linear("wo", sizes.d_ff, sizes.d_model, false)),
           feed_forward_norm(builder["layer"]["1"]["layer_norm"], sizes.d_model) {
-        builder.finish(*this, "T5Block", {sizes.d_kv, sizes.heads, has_relative_attention_bias, sizes.umt5, sizes.eager});
+        builder.finish(*this, "T5Block",
+                       {sizes.d_kv, sizes.heads, has_relative_attention_bias, sizes.umt5, sizes.eager});
     }
 
     // T5LayerSelfAttention; the first layer makes the bias that the others share. UMT5's attention keeps its own to

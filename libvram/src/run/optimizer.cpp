@@ -31,7 +31,7 @@ void Optimizer::clip_grad_norm(const Rule::Group& group) {
     }
     Tensor clip_coef;
     {
-        const Tensor sum = run_.empty({}, total_norm.dtype(), Op::add);         // total_norm + 1e-6
+        const Tensor sum = run_.empty({}, total_norm.dtype(), Op::add);      // total_norm + 1e-6
         const Tensor inverse = run_.empty({}, total_norm.dtype(), Op::div);  // max_norm / that
         clip_coef = run_.empty({}, total_norm.dtype(), Op::mul);
     }

@@ -468,8 +468,8 @@ Tensor autocast_lower(Tensor x_in) {
         x.dtype() == x.run().autocast().dtype || x.storage()->slot < 0)
         return x;
     Run& run = x.run();
-    // Only fp32 leaves that require grad and are no views are cached, weights that train; under no_grad, too, as within a
-    // reentrant checkpoint. Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
+    // Only fp32 leaves that require grad and are no views are cached, weights that train; under no_grad, too, as within
+    // a reentrant checkpoint. Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
     const bool cached = x.dtype() == Dtype::f32 && x.node() && x.node()->leaf != nullptr && !x.is_view();
     if (!cached) return to(std::move(x), run.autocast().dtype);
     if (const Tensor* found = run.autocast_cache.find(x.storage())) return *found;

@@ -10,9 +10,9 @@
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/config.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"
-#include "trainers/heaviest.hpp"
 #include "trainers/ai_toolkit/overrides.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/heaviest.hpp"
 #include "trainers/job_text.hpp"
 #include "trainers/named_model.hpp"
 #include "trainers/trainer.hpp"
@@ -476,9 +476,9 @@ void check_slider(const io::Document& document, const Architecture& architecture
     };
     const auto any = [&](auto&& has) { return std::any_of(batches.begin(), batches.end(), has); };
     const auto refuse = [&](const std::string& what) {
-        complain(Problem::unsupported, "concept_slider with " + what + " is not modelled for " +
-                                           std::string(architecture.title) +
-                                           ": it predicts each item several times in one call, for which there is one of these an item");
+        complain(Problem::unsupported,
+                 "concept_slider with " + what + " is not modelled for " + std::string(architecture.title) +
+                     ": it predicts each item several times in one call, for which there is one of these an item");
     };
     if (!architecture.controls_in_latents && any([](const job::Batch& batch) { return !batch.references.empty(); }))
         refuse("control images");

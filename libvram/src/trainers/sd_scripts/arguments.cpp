@@ -84,7 +84,8 @@ class Reader {
         out_.fp8_base_unet = reading_.flag("fp8_base_unet");
         out_.fp8_base = reading_.flag("fp8_base") || out_.fp8_base_unet;
         const std::string fp8 = out_.fp8_base_unet ? "fp8_base_unet" : "fp8_base";
-        if (out_.fp8_base && word == "no") conflict(fp8, fp8 + " wants mixed_precision fp16 or bf16");
+        if (out_.fp8_base && word == "no")
+            conflict(fp8, fp8 + " wants mixed_precision fp16 or bf16");
         else if (out_.fp8_base && is_flux() && !cached_text())
             reading_.refuse(fp8, "without cache_text_encoder_outputs text encoders in 8 bits run in each step");
         if (is_flux() && reading_.flag("apply_t5_attn_mask") && !cached_text())
@@ -179,7 +180,8 @@ class Reader {
             reading_.refuse("ip_noise_gamma", "noise of its own is added to the latents'");
         if (!is_flux())
             for (const std::string_view name : {"noise_offset", "adaptive_noise_scale", "multires_noise_iterations"})
-                if (reading_.number(name).value_or(0) != 0) out_.noise_and_loss[std::string(name)] = reading_.text(name);
+                if (reading_.number(name).value_or(0) != 0)
+                    out_.noise_and_loss[std::string(name)] = reading_.text(name);
         const std::string loss = reading_.text("loss_type", "l2");
         constexpr std::array<std::string_view, 4> losses{"l2", "l1", "huber", "smooth_l1"};
         if (std::find(losses.begin(), losses.end(), loss) == losses.end())

@@ -134,8 +134,7 @@ class Flux final : public NetworkTrainer {
         if (training.gradient_checkpointing) {
             if (!predicts("raw")) requires_grad_(noisy_model_input);  // else it is in no graph
             // The mask asks for one, too, and is in no graph.
-            for (std::size_t i = 0; i < 3; ++i)
-                requires_grad_(text_encoder_conds[i]);
+            for (std::size_t i = 0; i < 3; ++i) requires_grad_(text_encoder_conds[i]);
             requires_grad_(img_ids);
             requires_grad_(guidance_vec);
         }
@@ -144,8 +143,8 @@ class Flux final : public NetworkTrainer {
             const StageScope stage(run, "forward");
             const AutocastScope autocast(run, amp());
             const Tensor t = shadow::div_scalar(timesteps);
-            Tensors args{packed_noisy_model_input, img_ids, text_encoder_conds[1], text_encoder_conds[2], t,
-                         text_encoder_conds[0], guidance_vec};
+            Tensors args{packed_noisy_model_input, img_ids,     text_encoder_conds[1], text_encoder_conds[2], t,
+                         text_encoder_conds[0],    guidance_vec};
             if (masks()) args.push_back(text_encoder_conds[3]);
             model_pred = unet.prepared(args, request_of(batch.sizes), amp())[0];
         }
@@ -211,7 +210,8 @@ class Flux final : public NetworkTrainer {
         const Tensor mean = shadow::mean_all(logged_);
     }
 
-    /// cache_text_encoder_outputs_if_needed: captions of a batch at a time, then the samples' prompts, whose outputs stay.
+    /// cache_text_encoder_outputs_if_needed: captions of a batch at a time, then the samples' prompts, whose outputs
+    /// stay.
     void cache_text_encoder_outputs() override {
         for (const auto& text_encoder : text_encoders) text_encoder->to_gpu();
         {

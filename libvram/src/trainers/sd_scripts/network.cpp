@@ -22,17 +22,16 @@ bool is_point(const nn::LayerFacts& layer) {
 
 nn::Adaptation adaptation(const job::Lora& lora, std::int64_t rank) {
     if (rank == 0) return {};
-    return {.style = &nn::adapter::sd_scripts,
-            .rank = rank,
-            .dropout = lora.dropout,
-            .rank_dropout = lora.rank_dropout};
+    return {
+        .style = &nn::adapter::sd_scripts, .rank = rank, .dropout = lora.dropout, .rank_dropout = lora.rank_dropout};
 }
 
 /// What lies in the blocks but in no block's Transformer2DModel lies in a resnet or a sampler. The names are those of
 /// SdxlUNet2DConditionModel and of UNet2DConditionModel.
 bool is_in_block(std::string_view name) {
     if (name.starts_with("input_blocks.0.")) return false;  // the first convolution
-    return holds(name, {"input_blocks.", "middle_block.", "output_blocks.", "down_blocks.", "mid_block.", "up_blocks."});
+    return holds(name,
+                 {"input_blocks.", "middle_block.", "output_blocks.", "down_blocks.", "mid_block.", "up_blocks."});
 }
 
 }  // namespace

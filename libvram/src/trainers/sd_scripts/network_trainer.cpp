@@ -452,7 +452,8 @@ Bytes NetworkTrainer::kept_without_checkpointing(const job::Batch& sizes) {
     return kept;
 }
 
-// custom_train_functions.apply_noise_offset: a number a channel is drawn in fp32, and the noise is in fp32 from then on.
+// custom_train_functions.apply_noise_offset: a number a channel is drawn in fp32, and the noise is in fp32 from then
+// on.
 void NetworkTrainer::apply_noise_offset(const Tensor& latents, Tensor& noise) {
     const Dims each{latents.size(0), latents.size(1), 1, 1};
     Tensor noise_offset;

@@ -28,7 +28,7 @@ using shadow::Tensors;
 /// What the data loader hands over, on the GPU (library/train_util.py, BaseDataset.__getitem__).
 struct Batch {
     job::Batch sizes;
-    Tensor loss_weights;               // [B]
+    Tensor loss_weights;                // [B]
     Tensors text_encoder_outputs_list;  // where they are cached: fp32, in the order of encode_tokens
     Tensors input_ids_list;             // where an encoder runs in the step
     Tensor images;                      // [B, 3, H, W] fp32, where latents are not cached
@@ -77,7 +77,8 @@ class NetworkTrainer {
     virtual void get_noise_scheduler();
     /// sample_images, of all images: stages text, denoise, decode.
     virtual void sample_all() = 0;
-    /// StableDiffusionLongPromptWeightingPipeline's parts that the one for SDXL has, too (library/lpw_stable_diffusion.py).
+    /// StableDiffusionLongPromptWeightingPipeline's parts that the one for SDXL has, too
+    /// (library/lpw_stable_diffusion.py).
     struct Loop {
         Tensor timesteps, latent_timestep, latents, latent_model_input, noise_pred, noise_pred_uncond, noise_pred_text;
     };
@@ -101,7 +102,8 @@ class NetworkTrainer {
     [[nodiscard]] models::Request text_request(std::int64_t sequences, bool all_hidden_states) const;
     /// Rows of 77 tokens to a caption: max_token_length / 75.
     [[nodiscard]] std::int64_t chunks() const { return (job.text_tokens - 2) / 75; }
-    /// Hidden states [B N, 77, D] of long captions → [B, N 75 + 2, D]: those in front and behind, and what lies between.
+    /// Hidden states [B N, 77, D] of long captions → [B, N 75 + 2, D]: those in front and behind, and what lies
+    /// between.
     [[nodiscard]] Tensor joined(Tensor hidden_states, std::int64_t batch) const;
     /// get_noise_noisy_latents_and_timesteps
     struct Noisy {
@@ -149,7 +151,7 @@ class NetworkTrainer {
     [[nodiscard]] Tensor mixed(const Tensor& first, const Tensor& second, Dtype dtype);
 
     Tensor all_snr_, alphas_cumprod_;  // of the noise scheduler; the latter where it stands on the GPU
-    Batch batch_;     // train()'s name for one, until the next one is there
+    Batch batch_;                      // train()'s name for one, until the next one is there
     struct Scaler {
         Tensor scale, growth_tracker, found_inf;
     };
@@ -161,7 +163,7 @@ class NetworkTrainer {
     Scaler scaler_;
     Tensor loss_;
     std::deque<shadow::Parameter> leaves_;  // of the graph of `loss`
-    Bytes start_ = 0, kept_ = 0;  // what lives as a step begins; and above that, as its forward has ended
+    Bytes start_ = 0, kept_ = 0;            // what lives as a step begins; and above that, as its forward has ended
 };
 
 [[nodiscard]] std::unique_ptr<NetworkTrainer> make_stable_diffusion(const job::Job& job,

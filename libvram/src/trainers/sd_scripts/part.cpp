@@ -37,8 +37,8 @@ Tensors Part::arguments(const models::Request& request) const {
 }
 
 // accelerate 1.6.0, utils/operations.py, ConvertOutputsToFp32 around the context of native_amp.
-Tensors Part::prepared(const Tensors& args, const models::Request& request,
-                       const shadow::Run::Autocast& autocast, bool in_class) const {
+Tensors Part::prepared(const Tensors& args, const models::Request& request, const shadow::Run::Autocast& autocast,
+                       bool in_class) const {
     shadow::Run& run = weights.run();
     const shadow::ComponentScope scope(run, component_);
     Tensors outputs;

@@ -21,8 +21,8 @@ class Part {
     [[nodiscard]] shadow::Tensors forward(const shadow::Tensors& args, const models::Request& request) const;
     /// The arguments of forward, as they come from the host.
     [[nodiscard]] shadow::Tensors arguments(const models::Request& request) const;
-    /// The same as accelerator.prepare leaves it: under autocast, its outputs in fp32. `in_class`: they come in an object
-    /// that ConvertOutputsToFp32 does not look into.
+    /// The same as accelerator.prepare leaves it: under autocast, its outputs in fp32. `in_class`: they come in an
+    /// object that ConvertOutputsToFp32 does not look into.
     [[nodiscard]] shadow::Tensors prepared(const shadow::Tensors& args, const models::Request& request,
                                            const shadow::Run::Autocast& autocast, bool in_class = false) const;
 

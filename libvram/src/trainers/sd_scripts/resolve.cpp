@@ -80,15 +80,16 @@ job::Pipeline pipeline_of(const Arguments& arguments) {
     return out;
 }
 
-/// replace_unet_modules' attention. And of Stable Diffusion 2 a checkpoint's UNet is made with convolutions around its transformers, one of a folder or of the
-/// hub with linears (library/model_util.py, load_models_from_stable_diffusion_checkpoint; train_util.py,
-/// _load_target_model).
+/// replace_unet_modules' attention. And of Stable Diffusion 2 a checkpoint's UNet is made with convolutions around its
+/// transformers, one of a folder or of the hub with linears (library/model_util.py,
+/// load_models_from_stable_diffusion_checkpoint; train_util.py, _load_target_model).
 void describe_unet(const Arguments& arguments, job::Job& job) {
     const std::string& name = arguments.pretrained_model_name_or_path;
     const bool is_checkpoint = name.ends_with(".safetensors") || name.ends_with(".ckpt");
     if (arguments.script == &sd2 && is_checkpoint && !job.described.empty())
         job.described.front().config.values.insert_or_assign("use_linear_projection", false);
-    if (!job.described.empty()) job.described.front().config.values.insert_or_assign("attention", word_of(arguments.attention));
+    if (!job.described.empty())
+        job.described.front().config.values.insert_or_assign("attention", word_of(arguments.attention));
 }
 
 /// What stands beside the denoiser as sd-scripts has it: FLUX.1's AutoEncoder of its own; CLIP in the transformers that
@@ -160,8 +161,8 @@ std::vector<job::Batch> batches(const io::Document& document, const Config& conf
 void refuse_unplayed(const io::Document& document, const Config& config, Diagnostics& complaints) {
     const auto refuse = [&](std::string_view argument, std::string text, std::string nearest) {
         const SaidAt at = config.at(document, argument);
-        complaints.push_back({Severity::error, Problem::unsupported, at.place, at.key, {}, std::move(nearest),
-                              std::move(text)});
+        complaints.push_back(
+            {Severity::error, Problem::unsupported, at.place, at.key, {}, std::move(nearest), std::move(text)});
     };
     if (config.arguments.lowram)
         refuse("lowram", "lowram is not modelled: models come to the GPU in their files' types, all at once", {});

@@ -14,8 +14,8 @@ bool is_sd(const profile::ModelProfile& profile, std::int64_t cross_attention_di
 }  // namespace
 
 // Steps of buckets: assert_extra_args of each trainer. Sides: original_unet.py hands the skipped features' sizes to its
-// upsamplers, sdxl_original_unet.py does not and stops where two halvings leave a rest; FLUX.1 packs latents two by two. Samples: train_util.py, sample_image_inference, and
-// flux_train_utils.py's.
+// upsamplers, sdxl_original_unet.py does not and stops where two halvings leave a rest; FLUX.1 packs latents two by
+// two. Samples: train_util.py, sample_image_inference, and flux_train_utils.py's.
 const Script sd1{
     .file = "train_network.py",
     .architecture = "sd1",

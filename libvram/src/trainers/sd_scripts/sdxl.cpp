@@ -159,7 +159,8 @@ class Sdxl final : public NetworkTrainer {
         vae->move(vae_was_there);
     }
 
-    /// A prompt's hidden states side by side and its pooled output; where they were cached the encoders run on the host.
+    /// A prompt's hidden states side by side and its pooled output; where they were cached the encoders run on the
+    /// host.
     struct Prompt {
         Tensor text_embeddings, pooled;
     };
@@ -195,8 +196,7 @@ class Sdxl final : public NetworkTrainer {
     /// Both prompts' hidden states in one tensor, where they are.
     [[nodiscard]] Tensor side_by_side(const Prompt& prompt, const Prompt& uncond) {
         if (!guides()) return prompt.text_embeddings;
-        if (prompt.text_embeddings.storage()->slot < 0)
-            return run.on_cpu({2, 77, clip_l + openclip_bigg}, Dtype::f32);
+        if (prompt.text_embeddings.storage()->slot < 0) return run.on_cpu({2, 77, clip_l + openclip_bigg}, Dtype::f32);
         return shadow::cat({uncond.text_embeddings, prompt.text_embeddings}, 0);
     }
 

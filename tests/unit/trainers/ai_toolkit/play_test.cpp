@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "shadow/run.hpp"
-#include "trainers/heaviest.hpp"
 #include "trainers/ai_toolkit/resolve.hpp"
+#include "trainers/heaviest.hpp"
 #include "vram/device/usage.hpp"
 #include "vram/io/document.hpp"
 #include "vram/io/path.hpp"
