@@ -124,7 +124,7 @@ TEST_CASE("golden: advice about the examples") {
           Case{"flux_many_buckets_no_checkpointing.yaml", "rtx-4090"},
           Case{"z_image_no_checkpointing.yaml", "rtx-4090"}, Case{"z_image_no_checkpointing.yaml", "rtx-5090"},
           Case{"qwen_image_edit_no_checkpointing.yaml", "rtx-5090"}, Case{"job_torch_flux.yaml", "rtx-4090"},
-          Case{"job_torch_flux.yaml", "rtx-3060-12gb"}})
+          Case{"job_torch_flux.yaml", "rtx-3060-12gb"}, Case{"sd_scripts_sdxl_lora.toml", "rtx-4090"}})
         out += answered(fs::path(VRAM_SOURCE_DIR) / "examples", c) + "\n";
     compare("examples.txt", out);
 }

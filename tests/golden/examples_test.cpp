@@ -2,6 +2,7 @@
 // card, it fits. And those of runs that train, and die outside of a step, beside one that fits.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -14,18 +15,19 @@ using report::Verdict;
 namespace {
 
 std::string example(const std::string& name) {
-    const std::ifstream file(VRAM_SOURCE_DIR "/examples/" + name + ".yaml", std::ios::binary);
+    const std::string ending = std::filesystem::path(name).has_extension() ? "" : ".yaml";
+    const std::ifstream file(VRAM_SOURCE_DIR "/examples/" + name + ending, std::ios::binary);
     REQUIRE(file);
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();
 }
 
-report::Report on(const std::string& text, const std::string& gpu) {
+report::Report on(const std::string& text, const std::string& gpu, const std::string& file_name = "example.yaml") {
     static const profile::Catalogue catalogue = profile::Catalogue::built_in();
     report::CheckOptions options;
     options.gpu = gpu;
-    return report::check(text, "example.yaml", options, catalogue);
+    return report::check(text, file_name, options, catalogue);
 }
 
 std::string with_resolutions(std::string text, const std::string& list) {
@@ -75,6 +77,18 @@ TEST_CASE("examples: Z-Image's large buckets with two pictures a batch need chec
     CHECK(of_bucket(with, "bucket 1536x1536") != Verdict::fits);
     CHECK(on(with_resolutions(text, "[1024, 1280]"), "rtx-4090").verdict == Verdict::fits);
     CHECK(on(text, "rtx-5090").verdict == Verdict::fits);
+}
+
+TEST_CASE("examples: SDXL of sd-scripts with four pictures a batch needs checkpointing") {
+    const std::string name = "sd_scripts_sdxl_lora.toml", with_name = "sd_scripts_sdxl_lora_checkpointing.toml";
+    const report::Report off = on(example(name), "rtx-4090", name);
+    CHECK(off.verdict == Verdict::does_not_fit);
+    REQUIRE(off.breaks_first);
+    CHECK(off.breaks_first->phase == "step 1");
+    const report::Report with = on(example(with_name), "rtx-4090", with_name);
+    CHECK(with.verdict == Verdict::fits);
+    REQUIRE(off.checkpointing.other);
+    CHECK(off.checkpointing.other->device_high == with.peak->device_high);
 }
 
 TEST_CASE("examples: Qwen-Image-Edit with two control images needs checkpointing on 32 and on 48 GB") {
