@@ -155,7 +155,7 @@ class Reader {
                                                   : "225");
                 out_.max_token_length = 75;
             }
-            if (out_.script != &sdxl) out_.clip_skip = reading_.integer("clip_skip", {1, most_layers});
+            if (out_.script != &sdxl) out_.clip_skip = reading_.integer("clip_skip", {1, out_.script->most_clip_skip});
         }
         if (out_.script == &sdxl && reading_.flag("v2"))
             conflict("v2", "v2 is for Stable Diffusion 2, and this is SDXL");

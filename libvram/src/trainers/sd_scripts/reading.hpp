@@ -17,7 +17,6 @@ inline constexpr std::int64_t most_items = 4096;   // in a batch, and batches th
 inline constexpr std::int64_t most_side = 65536;   // pixels
 inline constexpr std::int64_t most_rank = 65536;   // FLUX's widest linear has 15360 features
 inline constexpr std::int64_t most_tokens = 4096;  // of T5
-inline constexpr std::int64_t most_layers = 64;    // that clip_skip counts
 inline constexpr std::int64_t most_datasets = 1024;
 inline constexpr std::int64_t most_repeats = 1'000'000;  // of a folder
 

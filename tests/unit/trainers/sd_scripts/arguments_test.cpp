@@ -220,6 +220,7 @@ TEST_CASE("sd-scripts: what the trainer refuses, and what is not modelled, is to
              Case{"another loss", gui("\"loss_type\": \"huber\""), Problem::unsupported, "loss_type", 2},
              Case{"weighted captions", gui("\"weighted_captions\": true"), Problem::unsupported, "weighted_captions",
                   2},
+             Case{"more layers than CLIP has", gui("\"clip_skip\": 14"), Problem::out_of_range, "clip_skip", 2},
              Case{"masks", gui("\"masked_loss\": true"), Problem::unsupported, "masked_loss", 2},
              Case{"noise of its own", gui("\"ip_noise_gamma\": 0.1"), Problem::unsupported, "ip_noise_gamma", 2},
              Case{"text encoders alone", gui("\"text_encoder_lr\": 1e-4, \"unet_lr\": 0"), Problem::unsupported,
