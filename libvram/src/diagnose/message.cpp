@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/text.hpp"
 #include "diagnose/progress_bar.hpp"
 
 namespace vram::diagnosis {

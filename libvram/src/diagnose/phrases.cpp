@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <queue>
 
+#include "base/text.hpp"
+
 namespace vram::diagnosis {
 
 std::string_view skip_blanks(std::string_view text) {
@@ -13,14 +15,6 @@ std::string_view skip_blanks(std::string_view text) {
 std::string_view trimmed(std::string_view text) {
     text = skip_blanks(text);
     return text.substr(0, text.find_last_not_of(" \t") + 1);
-}
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-std::string lower(std::string_view text) {
-    std::string out(text);
-    std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower(c); });
-    return out;
 }
 
 bool holds(std::string_view text, std::string_view part) {

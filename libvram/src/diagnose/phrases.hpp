@@ -46,8 +46,6 @@ class Phrases {
 /// Without the blanks and tabs before it, and behind it.
 [[nodiscard]] std::string_view skip_blanks(std::string_view text);
 [[nodiscard]] std::string_view trimmed(std::string_view text);
-[[nodiscard]] char lower(char c);
-[[nodiscard]] std::string lower(std::string_view text);
 /// Does `text` hold `part`, the case of ASCII letters ignored? For short texts.
 [[nodiscard]] bool holds(std::string_view text, std::string_view part);
 

@@ -4,123 +4,19 @@
 // encode and decode: latents are packed, 16 pixels each.
 #include <deque>
 
+#include "models/bfl_autoencoder.hpp"
 #include "models/families.hpp"
 
 namespace vram::models::autoencoder_flux2_ai_toolkit {
 namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
-using nn::Block;
 using nn::Conv;
 using nn::GroupNorm;
 
-constexpr std::int64_t groups = 32;
+using namespace bfl_autoencoder;  // NOLINT: the blocks
 
-Tensor swish(Tensor x_in) {
-    const Tensor x = std::move(x_in);
-    Tensor gate = sigmoid(x);
-    return mul(x, std::move(gate));
-}
-
-/// args: x [B, C, H, W]
-class AttnBlock : public Block {
-  public:
-    AttnBlock(const Builder& parent, std::int64_t channels) : AttnBlock(parent.block(*this), channels) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor attended = attention(args[0]);
-        attended = proj_out(std::move(attended));
-        return {add(args[0], attended)};
-    }
-
-  private:
-    AttnBlock(const nn::BlockBuilder& builder, std::int64_t channels)
-        : norm(builder.group_norm("norm", groups, channels)),
-          q(builder.conv2d("q", channels, channels, 1)),
-          k(builder.conv2d("k", channels, channels, 1)),
-          v(builder.conv2d("v", channels, channels, 1)),
-          proj_out(builder.conv2d("proj_out", channels, channels, 1)) {
-        builder.finish(*this, "autoencoder_flux2_ai_toolkit.AttnBlock", {});
-    }
-
-    // "b c h w -> b 1 (h w) c", contiguous
-    static Tensor places(const Tensor& x) {
-        Tensor rows = permute(x, {0, 2, 3, 1});
-        rows = reshape(std::move(rows), {x.size(0), 1, x.size(2) * x.size(3), x.size(1)});
-        return contiguous(std::move(rows));
-    }
-
-    [[nodiscard]] Tensor attention(const Tensor& x) const {
-        Tensor h = norm(x);
-        Tensor query = q(h);
-        Tensor key = k(h);
-        Tensor value = v(h);
-        query = places(query);
-        key = places(key);
-        value = places(value);
-        h = scaled_dot_product_attention(query, key, value);
-        h = view(h, {x.size(0), x.size(2), x.size(3), x.size(1)});
-        return permute(std::move(h), {0, 3, 1, 2});
-    }
-
-    GroupNorm norm;
-    Conv q, k, v, proj_out;
-};
-
-/// args: x [B, C, H, W]
-class ResnetBlock : public Block {
-  public:
-    ResnetBlock(const Builder& parent, std::int64_t in, std::int64_t out) : ResnetBlock(parent.block(*this), in, out) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor x = args[0];
-        Tensor h = norm1(x);
-        h = swish(h);
-        h = conv1(h);
-        h = norm2(h);
-        h = swish(h);
-        h = conv2(h);
-        if (has_shortcut_) x = nin_shortcut(x);
-        return {add(x, h)};
-    }
-
-  private:
-    ResnetBlock(const nn::BlockBuilder& builder, std::int64_t in, std::int64_t out)
-        : norm1(builder.group_norm("norm1", groups, in)),
-          conv1(builder.conv2d("conv1", in, out, 3, 1, 1)),
-          norm2(builder.group_norm("norm2", groups, out)),
-          conv2(builder.conv2d("conv2", out, out, 3, 1, 1)),
-          has_shortcut_(in != out) {
-        if (has_shortcut_) nin_shortcut = builder.conv2d("nin_shortcut", in, out, 1);
-        builder.finish(*this, "autoencoder_flux2_ai_toolkit.ResnetBlock", {has_shortcut_});
-    }
-
-    GroupNorm norm1;
-    Conv conv1;
-    GroupNorm norm2;
-    Conv conv2, nin_shortcut;
-    bool has_shortcut_;
-};
-
-/// The `mid` of both halves.
-class Middle {
-  public:
-    Middle(const Builder& builder, std::int64_t channels)
-        : block_1(builder["block_1"], channels, channels),
-          attn_1(builder["attn_1"], channels),
-          block_2(builder["block_2"], channels, channels) {}
-
-    [[nodiscard]] Tensor operator()(const Caller& call, Tensor h) const {
-        h = call(block_1, {h})[0];
-        h = call(attn_1, {h})[0];
-        return call(block_2, {h})[0];
-    }
-
-  private:
-    ResnetBlock block_1;
-    AttnBlock attn_1;
-    ResnetBlock block_2;
-};
+constexpr std::string_view tree = "autoencoder_flux2_ai_toolkit";
 
 struct Level {
     std::deque<ResnetBlock> blocks;
@@ -138,12 +34,12 @@ class Encoder {
             const Builder level = builder["down"][static_cast<std::int64_t>(i)];
             Level& made = down.emplace_back();
             for (std::int64_t j = 0; j < num_res_blocks; ++j) {
-                made.blocks.emplace_back(level["block"][j], block_in, channels[i]);
+                made.blocks.emplace_back(level["block"][j], tree, block_in, channels[i]);
                 block_in = channels[i];
             }
             if (i + 1 < channels.size()) made.conv = level["downsample"].conv2d("conv", block_in, block_in, 3, 2);
         }
-        mid = std::make_unique<Middle>(builder["mid"], block_in);
+        mid = std::make_unique<Middle>(builder["mid"], tree, block_in);
         norm_out = builder.group_norm("norm_out", groups, block_in);
         conv_out = builder.conv2d("conv_out", block_in, 2 * z_channels, 3, 1, 1);
     }
@@ -183,13 +79,13 @@ class Decoder {
             std::int64_t num_res_blocks)
         : post_quant_conv(builder.conv2d("post_quant_conv", z_channels, z_channels, 1)),
           conv_in(builder.conv2d("conv_in", z_channels, channels.back(), 3, 1, 1)),
-          mid(builder["mid"], channels.back()) {
+          mid(builder["mid"], tree, channels.back()) {
         std::int64_t block_in = channels.back();
         for (std::size_t i = channels.size(); i-- > 0;) {
             const Builder level = builder["up"][static_cast<std::int64_t>(i)];
             Level& made = up.emplace_back();
             for (std::int64_t j = 0; j <= num_res_blocks; ++j) {
-                made.blocks.emplace_back(level["block"][j], block_in, channels[i]);
+                made.blocks.emplace_back(level["block"][j], tree, block_in, channels[i]);
                 block_in = channels[i];
             }
             if (i > 0) made.conv = level["upsample"].conv2d("conv", block_in, block_in, 3, 1, 1);

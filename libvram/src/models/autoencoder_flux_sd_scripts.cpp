@@ -4,118 +4,18 @@
 #include <deque>
 #include <optional>
 
+#include "models/bfl_autoencoder.hpp"
 #include "models/families.hpp"
 
 namespace vram::models::autoencoder_flux_sd_scripts {
 namespace {
 
 using namespace shadow;  // NOLINT: the ops of a forward
-using nn::Block;
 using nn::GroupNorm;
 
-constexpr std::int64_t groups = 32;
+using namespace bfl_autoencoder;  // NOLINT: the blocks
 
-Tensor swish(const Tensor& x) {
-    Tensor gate = sigmoid(x);
-    return mul(x, std::move(gate));
-}
-
-/// args: x [B, C, H, W]
-class ResnetBlock : public Block {
-  public:
-    ResnetBlock(const Builder& parent, std::int64_t in, std::int64_t out) : ResnetBlock(parent.block(*this), in, out) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        Tensor x = args[0];
-        Tensor h = norm1(x);
-        h = swish(h);
-        h = conv1(h);
-        h = norm2(h);
-        h = swish(h);
-        h = conv2(h);
-        if (has_shortcut_) x = nin_shortcut(x);
-        return {add(x, h)};
-    }
-
-  private:
-    ResnetBlock(const BlockBuilder& builder, std::int64_t in, std::int64_t out)
-        : norm1(builder.group_norm("norm1", groups, in)),
-          conv1(builder.conv2d("conv1", in, out, 3, 1, 1)),
-          norm2(builder.group_norm("norm2", groups, out)),
-          conv2(builder.conv2d("conv2", out, out, 3, 1, 1)),
-          nin_shortcut(in != out ? builder.conv2d("nin_shortcut", in, out, 1) : nn::Conv()),
-          has_shortcut_(in != out) {
-        builder.finish(*this, "autoencoder_flux_sd_scripts.ResnetBlock", {has_shortcut_});
-    }
-
-    GroupNorm norm1;
-    nn::Conv conv1;
-    GroupNorm norm2;
-    nn::Conv conv2, nin_shortcut;
-    bool has_shortcut_;
-};
-
-/// args: x [B, C, H, W]
-class AttnBlock : public Block {
-  public:
-    AttnBlock(const Builder& parent, std::int64_t channels) : AttnBlock(parent.block(*this), channels) {}
-
-    [[nodiscard]] Tensors forward(const Tensors& args) const override {
-        const Tensor& x = args[0];
-        Tensor attended = proj_out(attention(x));
-        return {add(x, std::move(attended))};
-    }
-
-  private:
-    AttnBlock(const BlockBuilder& builder, std::int64_t channels)
-        : norm(builder.group_norm("norm", groups, channels)),
-          q(builder.conv2d("q", channels, channels, 1)),
-          k(builder.conv2d("k", channels, channels, 1)),
-          v(builder.conv2d("v", channels, channels, 1)),
-          proj_out(builder.conv2d("proj_out", channels, channels, 1)) {
-        builder.finish(*this, "autoencoder_flux_sd_scripts.AttnBlock", {});
-    }
-
-    /// [B, C, H, W] → [B, 1, H W, C], a copy
-    [[nodiscard]] static Tensor rows(const Tensor& x) {
-        return contiguous(view(permute(x, {0, 2, 3, 1}), {x.size(0), 1, x.size(2) * x.size(3), x.size(1)}));
-    }
-
-    [[nodiscard]] Tensor attention(const Tensor& x) const {
-        Tensor h_ = norm(x);
-        Tensor query = q(h_);
-        Tensor key = k(h_);
-        Tensor value = v(h_);
-        query = rows(query);
-        key = rows(key);
-        value = rows(value);
-        h_ = scaled_dot_product_attention(query, key, value);
-        h_ = view(h_, {x.size(0), x.size(2), x.size(3), x.size(1)});
-        return permute(std::move(h_), {0, 3, 1, 2});
-    }
-
-    GroupNorm norm;
-    nn::Conv q, k, v, proj_out;
-};
-
-class Middle {
-  public:
-    Middle(const Builder& builder, std::int64_t channels)
-        : block_1(builder["block_1"], channels, channels),
-          attn_1(builder["attn_1"], channels),
-          block_2(builder["block_2"], channels, channels) {}
-
-    [[nodiscard]] Tensor operator()(const Caller& call, Tensor h) const {
-        h = call(block_1, {h})[0];
-        h = call(attn_1, {h})[0];
-        return call(block_2, {h})[0];
-    }
-
-  private:
-    ResnetBlock block_1;
-    AttnBlock attn_1;
-    ResnetBlock block_2;
-};
+constexpr std::string_view tree = "autoencoder_flux_sd_scripts";
 
 /// One resolution: blocks, then a convolution to the next one.
 struct Level {
@@ -133,12 +33,12 @@ class Encoder {
             const Builder at = builder["down"][static_cast<std::int64_t>(i)];
             Level& level = down.emplace_back();
             for (std::int64_t j = 0; j < layers; ++j) {
-                level.block.emplace_back(at["block"][j], in, channels[i]);
+                level.block.emplace_back(at["block"][j], tree, in, channels[i]);
                 in = channels[i];
             }
             if (i + 1 < channels.size()) level.sample = at["downsample"].conv2d("conv", in, in, 3, 2, 0);
         }
-        mid.emplace(builder["mid"], in);
+        mid.emplace(builder["mid"], tree, in);
         norm_out = builder.group_norm("norm_out", groups, in);
         conv_out = builder.conv2d("conv_out", in, 2 * latents, 3, 1, 1);
     }
@@ -176,13 +76,14 @@ class Decoder {
   public:
     Decoder(const Builder& builder, const std::vector<std::int64_t>& channels, std::int64_t layers,
             std::int64_t latents)
-        : conv_in(builder.conv2d("conv_in", latents, channels.back(), 3, 1, 1)), mid(builder["mid"], channels.back()) {
+        : conv_in(builder.conv2d("conv_in", latents, channels.back(), 3, 1, 1)),
+          mid(builder["mid"], tree, channels.back()) {
         for (std::size_t i = 0; i < channels.size(); ++i) {
             const Builder at = builder["up"][static_cast<std::int64_t>(i)];
             const std::int64_t before = i + 1 < channels.size() ? channels[i + 1] : channels[i];
             Level& level = up.emplace_back();
             for (std::int64_t j = 0; j <= layers; ++j)
-                level.block.emplace_back(at["block"][j], j == 0 ? before : channels[i], channels[i]);
+                level.block.emplace_back(at["block"][j], tree, j == 0 ? before : channels[i], channels[i]);
             if (i > 0) level.sample = at["upsample"].conv2d("conv", channels[i], channels[i], 3, 1, 1);
         }
         norm_out = builder.group_norm("norm_out", groups, channels.front());

@@ -145,7 +145,13 @@ Unlimited unlimited_need(const Trace& trace, const device::AllocatorConfig& conf
         usages[i / ways][i % ways] =
             device::replay(trace, config, device::unlimited, between[i % ways], {library, estimates[i / ways]});
     });
-    Unlimited out{middle, {}, reserved_bands(trace, config, middle), reserved_of(usages[0][ways - 1]), {}, {}};
+    Unlimited out{middle,
+                  {},
+                  reserved_bands(trace, config, middle),
+                  reserved_of(usages[0][ways - 1]),
+                  {},
+                  {},
+                  estimates.size() > 1};
     out.usage = std::move(usages[0][0]);
     if (out.usage.failure) return out;
     out.low = {out.usage.allocated_peak, out.usage.reserved_peak, reserved_of(out.usage), out.alone};
@@ -168,7 +174,6 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
         Estimate estimate;
         Bytes reserved;
     };
-    const bool ranges = leaves_to_the_card(trace, unlimited.scratch.library);
     for (const Attempt& attempt :
          {Attempt{worst_limit(card, unlimited), Estimate::high, unlimited.high.reserved_peak},
           Attempt{card.line.usable_high() - card.outside_low(), Estimate::low, unlimited.low.reserved_peak}}) {
@@ -180,7 +185,7 @@ Need need_on(const Trace& trace, const device::AllocatorConfig& config, const Ca
         };
         device::Usage usage = within(attempt.estimate);
         if (usage.failure) continue;
-        device::Usage middle = ranges ? within(Estimate::mid) : usage;
+        device::Usage middle = unlimited.ranges ? within(Estimate::mid) : usage;
         const Estimate estimate = middle.failure ? attempt.estimate : Estimate::mid;
         Need need = need_of(std::move(middle.failure ? usage : middle), unlimited, card);
         need.scratch.estimate = estimate;

@@ -30,6 +30,7 @@ struct Unlimited {
     std::vector<Bytes> bands;  // by phase of the usage
     std::vector<Bytes> alone;  // by phase: reserved, had earlier phases left nothing in the cache
     End low, high;             // as the usage where no convolution is left to the card
+    bool ranges = false;       // one is
 };
 
 /// Whether the phases are replayed by themselves too. Where nobody asks `alone` is what the run shows; the verdict and

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shadow/ops.hpp"
 #include "shadow/provenance.hpp"
 #include "shadow/recording.hpp"
 
@@ -236,10 +237,7 @@ Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& functio
     if (run.memo() == nullptr || spec.block < 0 || !run.hooks.empty()) return function(args);
     if (run.accumulates_with_hooks && run.grad_enabled()) return function(args);
     // An argument whose cast autocast keeps beyond the call.
-    const auto is_cached = [&](const Tensor& arg) {
-        return arg.defined() && arg.dtype() == Dtype::f32 && arg.node() && arg.node()->leaf != nullptr &&
-               !arg.is_view();
-    };
+    const auto is_cached = [](const Tensor& arg) { return arg.defined() && autocast_keeps(arg); };
     // Or weights whose casts it keeps from an earlier call.
     const bool was_cast = spec.trainable != nullptr && !spec.trainable->empty() &&
                           run.autocast_cache.find(spec.trainable->front()->value.storage()) != nullptr;

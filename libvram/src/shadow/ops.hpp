@@ -176,5 +176,8 @@ void scatter_reduce_(Tensor& x, Tensor index, Tensor src);
 /// GCC evaluates from the right. Source: aten/src/ATen/autocast_mode.cpp, cached_cast; autocast_mode.h, WrapFunction_.
 [[nodiscard]] Tensor autocast_lower(Tensor x);
 [[nodiscard]] Tensor autocast_fp32(Tensor x);
+/// Whether autocast keeps the cast of `x`, which is defined, until it ends: of fp32 leaves that require grad and are no
+/// views, weights that train; under no_grad, too, as within a reentrant checkpoint. Source: as above.
+[[nodiscard]] bool autocast_keeps(const Tensor& x);
 
 }  // namespace vram::shadow

@@ -462,16 +462,17 @@ Tensor masked_scatter(Tensor x_in, Tensor mask_in, Tensor source_in) {
     return out;
 }
 
+bool autocast_keeps(const Tensor& x) {
+    return x.dtype() == Dtype::f32 && x.node() && x.node()->leaf != nullptr && !x.is_view();
+}
+
 Tensor autocast_lower(Tensor x_in) {
     Tensor x = std::move(x_in);
     if (!x.defined() || !x.run().autocast().enabled || !is_floating(x.dtype()) || x.dtype() == Dtype::f64 ||
         x.dtype() == x.run().autocast().dtype || x.storage()->slot < 0)
         return x;
     Run& run = x.run();
-    // Only fp32 leaves that require grad and are no views are cached, weights that train; under no_grad, too, as within
-    // a reentrant checkpoint. Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
-    const bool cached = x.dtype() == Dtype::f32 && x.node() && x.node()->leaf != nullptr && !x.is_view();
-    if (!cached) return to(std::move(x), run.autocast().dtype);
+    if (!autocast_keeps(x)) return to(std::move(x), run.autocast().dtype);
     if (const Tensor* found = run.autocast_cache.find(x.storage())) return *found;
     Tensor cast = to(x, run.autocast().dtype);
     run.autocast_cache.put(x.storage(), cast);

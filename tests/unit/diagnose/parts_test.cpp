@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "base/text.hpp"
 #include "diagnose/frames.hpp"
 #include "diagnose/lines.hpp"
 #include "diagnose/message.hpp"

@@ -2,19 +2,13 @@
 
 #include <utility>
 
+#include "nn/adapter/low_rank.hpp"
+
 namespace vram::nn::adapter {
 namespace {
 
 // Places in Adapter::own.
 enum : std::size_t { lora_a, lora_b };
-
-void build(Weights& weights, Adapter& adapter) {
-    const Rules& rules = weights.rules();
-    const std::int64_t rank = adapter.how.rank;
-    adapter.own.push_back(&weights.adapter({rank, adapter.sizes[1]}, rules.adapter_dtype));
-    adapter.own.push_back(&weights.adapter({adapter.sizes[0], rank}, rules.adapter_dtype));
-    adapter.own.back()->starts_at_zero = true;
-}
 
 // Mirrors lora.Linear.forward (peft 0.21.2, tuners/lora/layer.py).
 Tensor forward(const Layer& linear, Tensor argument) {
@@ -33,7 +27,7 @@ Tensor forward(const Layer& linear, Tensor argument) {
 
 }  // namespace
 
-const AdapterStyle peft{"peft", build, forward};
+const AdapterStyle peft{"peft", add_low_rank, forward};
 
 std::function<Adaptation(const LayerFacts&)> peft_of(std::function<bool(std::string_view)> wanted, std::int64_t rank) {
     return [wanted = std::move(wanted), rank](const LayerFacts& layer) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "nn/adapter/low_rank.hpp"
+
 namespace vram::nn::adapter {
 namespace {
 
@@ -11,15 +13,8 @@ using shadow::Op;
 enum : std::size_t { lora_down, lora_up };
 
 void build(Weights& weights, Adapter& adapter) {
-    const Dtype dtype = weights.rules().adapter_dtype;
-    const std::int64_t rank = adapter.how.rank;
-    Dims down = adapter.sizes, up{adapter.sizes[0], rank};
-    down[0] = rank;
-    for (int i = 2; i < adapter.sizes.rank(); ++i) up.push_back(1);
-    adapter.own.push_back(&weights.adapter(down, dtype));
-    adapter.own.push_back(&weights.adapter(up, dtype));
-    adapter.own.back()->starts_at_zero = true;
-    adapter.own.push_back(&weights.adapter({}, dtype, true));  // alpha
+    add_low_rank(weights, adapter);
+    adapter.own.push_back(&weights.adapter({}, weights.rules().adapter_dtype, true));  // alpha
 }
 
 /// torch.rand of a sample's ranks, compared.

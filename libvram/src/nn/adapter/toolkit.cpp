@@ -1,5 +1,6 @@
 #include "nn/adapter/toolkit.hpp"
 
+#include "nn/adapter/low_rank.hpp"
 #include "nn/adapter/toolkit_parts.hpp"
 #include "nn/memory_manager.hpp"
 
@@ -16,14 +17,7 @@ enum : std::size_t { lora_down, lora_up };
 const Parameter& runtime_scale(const Adapter& adapter) { return *adapter.own[adapter.own.size() - 2]; }
 
 void build(Weights& weights, Adapter& adapter) {
-    const Dtype dtype = weights.rules().adapter_dtype;
-    const std::int64_t rank = adapter.how.rank;
-    Dims down = adapter.sizes, up{adapter.sizes[0], rank};
-    down[0] = rank;
-    for (int i = 2; i < adapter.sizes.rank(); ++i) up.push_back(1);
-    adapter.own.push_back(&weights.adapter(down, dtype));
-    adapter.own.push_back(&weights.adapter(up, dtype));
-    adapter.own.back()->starts_at_zero = true;
+    add_low_rank(weights, adapter);
     register_scalars(weights, adapter);
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/text.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/config.hpp"
 #include "trainers/job_changes.hpp"

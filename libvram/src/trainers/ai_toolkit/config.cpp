@@ -8,6 +8,7 @@
 
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/truthy.hpp"
 #include "vram/io/document.hpp"
 
 namespace vram::trainers::ai_toolkit {

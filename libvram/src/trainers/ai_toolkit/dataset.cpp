@@ -12,6 +12,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "base/text.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/buckets.hpp"
 #include "trainers/ai_toolkit/reading.hpp"

@@ -5,6 +5,7 @@
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/truthy.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/truthy.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {

@@ -3,7 +3,9 @@
 #include <iterator>
 #include <span>
 
+#include "base/text.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/truthy.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -91,7 +93,7 @@ class Arguments {
     void operator()(job::Prodigy& kind) {
         kind.slice_p = integer("slice_p", {.min = 1}, 1);
         if (const Node* betas = node("betas"); betas != nullptr && betas->list() != nullptr)
-            kind.momentum = betas->list()->empty() || ai_toolkit::truthy(betas->list()->front());
+            kind.momentum = betas->list()->empty() || trainers::truthy(betas->list()->front());
     }
     void operator()(job::Adafactor& kind) {
         const Node* beta1 = node("beta1");
@@ -124,11 +126,11 @@ class Arguments {
     }
     bool truthy(std::string_view key) {
         const Node* value = node(key);
-        return value != nullptr && ai_toolkit::truthy(*value);
+        return value != nullptr && trainers::truthy(*value);
     }
     bool is_false(std::string_view key) {
         const Node* value = node(key);
-        return value != nullptr && !ai_toolkit::truthy(*value);
+        return value != nullptr && !trainers::truthy(*value);
     }
 
     io::Fields& params_;

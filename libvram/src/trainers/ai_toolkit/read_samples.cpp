@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/truthy.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {

@@ -7,12 +7,6 @@
 
 namespace vram::trainers::ai_toolkit {
 
-std::string lower(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return text;
-}
-
 // The trainer replaces in the whole file before it reads it: toolkit/config.py, preprocess_config.
 std::string path_of(Section& section, std::string_view key, const std::string& text) {
     constexpr std::string_view tag = "[name]";

@@ -56,7 +56,4 @@ void read_concept_slider(Section& process, Config& config);
 /// most_path and with a NUL. `text` is what stands there.
 [[nodiscard]] std::string path_of(Section& section, std::string_view key, const std::string& text);
 
-/// ASCII letters in lower case.
-[[nodiscard]] std::string lower(std::string text);
-
 }  // namespace vram::trainers::ai_toolkit

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/config.hpp"
 #include "trainers/ai_toolkit/dataset.hpp"

@@ -4,7 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "base/text.hpp"
 #include "trainers/ai_toolkit/reading.hpp"
+#include "trainers/truthy.hpp"
 
 namespace vram::trainers::ai_toolkit {
 namespace {
@@ -18,19 +20,6 @@ bool holds(std::span<const std::string_view> words, std::string_view word) {
 }
 
 }  // namespace
-
-bool truthy(const io::Node& node) {
-    switch (node.kind()) {
-        case io::Kind::null: return false;
-        case io::Kind::boolean: return *node.boolean();
-        case io::Kind::integer: return *node.integer() != 0;
-        case io::Kind::number: return *node.number() != 0;
-        case io::Kind::text: return !node.text()->empty();
-        case io::Kind::list: return !node.list()->empty();
-        case io::Kind::map: return !node.map()->empty();
-    }
-    return false;
-}
 
 void Reading::complain_at(const io::Node& node, std::string key, Problem problem, std::string text,
                           std::string nearest) {

@@ -10,9 +10,6 @@
 
 namespace vram::trainers::ai_toolkit {
 
-/// Whether Python takes a value as true: not null, false, 0, an empty text, list or map.
-[[nodiscard]] bool truthy(const io::Node& node);
-
 struct Architecture;
 
 /// What all sections of one config have in common.

@@ -12,6 +12,7 @@
 #include "trainers/sd_scripts/gui.hpp"
 #include "trainers/sd_scripts/keys.hpp"
 #include "trainers/sd_scripts/reading.hpp"
+#include "trainers/truthy.hpp"
 
 namespace vram::trainers::sd_scripts {
 namespace {
@@ -146,16 +147,15 @@ class Reader {
             out_.apply_t5_attn_mask = reading_.flag("apply_t5_attn_mask");
         } else {
             out_.max_token_length = reading_.integer("max_token_length").value_or(75);
-            if (out_.max_token_length != 75 && out_.max_token_length != 150 && out_.max_token_length != 225) {
+            if (const std::int64_t nearest = nearest_length(out_.max_token_length); out_.max_token_length != nearest) {
                 reading_.complain(
                     "max_token_length", Problem::bad_value,
                     key("max_token_length") + " must be 75, 150 or 225, not " + std::to_string(out_.max_token_length),
-                    out_.max_token_length < 113   ? "75"
-                    : out_.max_token_length < 188 ? "150"
-                                                  : "225");
+                    std::to_string(nearest));
                 out_.max_token_length = 75;
             }
-            if (out_.script != &sdxl) out_.clip_skip = reading_.integer("clip_skip", {1, out_.script->most_clip_skip});
+            if (out_.script->most_clip_skip != 0)
+                out_.clip_skip = reading_.integer("clip_skip", {1, out_.script->most_clip_skip});
         }
         if (out_.script == &sdxl && reading_.flag("v2"))
             conflict("v2", "v2 is for Stable Diffusion 2, and this is SDXL");
@@ -274,6 +274,8 @@ class Reader {
 };
 
 }  // namespace
+
+std::int64_t nearest_length(std::int64_t tokens) { return tokens < 113 ? 75 : tokens < 188 ? 150 : 225; }
 
 SaidAt Config::at(const io::Document& document, std::string_view argument) const {
     if (const Argument* found = said.find(argument)) return found->at;

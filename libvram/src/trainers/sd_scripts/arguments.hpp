@@ -37,6 +37,9 @@ struct DatasetSettings {
     bool operator==(const DatasetSettings&) const = default;
 };
 
+/// The nearest of the lengths that max_token_length may have: one, two or three pieces of 75 tokens.
+[[nodiscard]] std::int64_t nearest_length(std::int64_t tokens);
+
 enum class Attention : std::uint8_t { plain, mem_eff, xformers, sdpa };
 
 /// The arguments of sd-scripts that move memory, by argparse's names and with setup_parser()'s defaults.

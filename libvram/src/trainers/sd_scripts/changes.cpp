@@ -8,6 +8,7 @@
 #include "trainers/job_text.hpp"
 #include "trainers/sd_scripts/reading.hpp"
 #include "trainers/trainer.hpp"
+#include "trainers/truthy.hpp"
 #include "vram/io/path.hpp"
 
 namespace vram::trainers::sd_scripts {

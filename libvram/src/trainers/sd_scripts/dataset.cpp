@@ -6,6 +6,7 @@
 #include <map>
 #include <system_error>
 
+#include "base/text.hpp"
 #include "trainers/sd_scripts/buckets.hpp"
 #include "trainers/sd_scripts/reading.hpp"
 #include "vram/io/image_header.hpp"

@@ -19,25 +19,6 @@ const Argument* Namespace::find(std::string_view name) const {
     return found == all_.end() ? nullptr : &*found;
 }
 
-bool truthy(const io::Node& node) {
-    switch (node.kind()) {
-        case io::Kind::null: return false;
-        case io::Kind::boolean: return *node.boolean();
-        case io::Kind::integer: return *node.integer() != 0;
-        case io::Kind::number: return *node.number() != 0;
-        case io::Kind::text: return !node.text()->empty();
-        case io::Kind::list: return !node.list()->empty();
-        case io::Kind::map: return !node.map()->empty();
-    }
-    return false;
-}
-
-std::string lower(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return text;
-}
-
 std::vector<std::string> split(std::string_view text) {
     constexpr std::string_view blanks = " \t\r\n\f\v";
     std::vector<std::string> out;

@@ -38,11 +38,6 @@ class Namespace {
     std::vector<Argument> all_;
 };
 
-/// Python's idea of what is true.
-[[nodiscard]] bool truthy(const io::Node& node);
-
-/// ASCII letters in lower case.
-[[nodiscard]] std::string lower(std::string text);
 /// What blanks part.
 [[nodiscard]] std::vector<std::string> split(std::string_view text);
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,21 +76,6 @@ class NetworkTrainer {
     virtual void get_noise_scheduler();
     /// sample_images, of all images: stages text, denoise, decode.
     virtual void sample_all() = 0;
-    /// StableDiffusionLongPromptWeightingPipeline's parts that the one for SDXL has, too
-    /// (library/lpw_stable_diffusion.py).
-    struct Loop {
-        Tensor timesteps, latent_timestep, latents, latent_model_input, noise_pred, noise_pred_uncond, noise_pred_text;
-    };
-    [[nodiscard]] bool guides() const { return job.sampling.guidance > 1; }
-    /// The scheduler's timesteps on the GPU.
-    void set_timesteps(Loop& loop);
-    void prepare_latents(Loop& loop, const job::Batch& image, Dtype dtype);
-    /// Two steps: latent_model_input, timestep → noise_pred, in the type that guidance is reckoned in.
-    using Predict = std::function<Tensor(const Tensor& latent_model_input, const Tensor& t)>;
-    void denoise(Loop& loop, const Predict& predict);
-    /// latents_to_image
-    void decode_latents(const Tensor& latents, const job::Batch& image);
-
     [[nodiscard]] Run::Autocast amp() const { return {training.autocast.enabled, training.autocast.dtype}; }
     /// Whether the text encoders' network is applied: their outputs have a history.
     [[nodiscard]] bool trains_text() const { return training.text_encoders.trains; }

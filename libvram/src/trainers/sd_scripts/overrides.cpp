@@ -112,16 +112,15 @@ class Reader {
         (void)data.integer("frames", {1, 1});
         const std::int64_t most = arguments_.script == &flux ? most_tokens : 227;
         out_.text_tokens = data.integer("text_tokens", {1, most});
-        // CLIP's captions are of one, two or three pieces of 75 tokens: max_token_length.
-        if (out_.text_tokens && arguments_.script != &flux && *out_.text_tokens != 77 && *out_.text_tokens != 152 &&
-            *out_.text_tokens != 227) {
-            const std::int64_t said = *out_.text_tokens;
-            data.complain("text_tokens", Problem::bad_value,
-                          data.path("text_tokens") + " must be 77, 152 or 227, not " + std::to_string(said),
-                          said < 115   ? "77"
-                          : said < 190 ? "152"
-                                       : "227");
-            out_.text_tokens.reset();
+        if (out_.text_tokens && arguments_.script != &flux) {
+            const std::int64_t nearest = nearest_length(*out_.text_tokens - 2) + 2;  // tokens of begin and end
+            if (*out_.text_tokens != nearest) {
+                data.complain(
+                    "text_tokens", Problem::bad_value,
+                    data.path("text_tokens") + " must be 77, 152 or 227, not " + std::to_string(*out_.text_tokens),
+                    std::to_string(nearest));
+                out_.text_tokens.reset();
+            }
         }
         data.finish();
     }

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/text.hpp"
 #include "trainers/heaviest.hpp"
 #include "trainers/named_model.hpp"
 #include "trainers/sd_scripts/reading.hpp"

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/text.hpp"
 #include "trainers/sd_scripts/config_file.hpp"
 #include "trainers/sd_scripts/keys.hpp"
 #include "trainers/sd_scripts/reading.hpp"

@@ -9,6 +9,7 @@
 #include "trainers/sd_scripts/gui.hpp"
 #include "trainers/sd_scripts/keys.hpp"
 #include "trainers/sd_scripts/reading.hpp"
+#include "trainers/truthy.hpp"
 
 namespace vram::trainers::sd_scripts {
 namespace {

@@ -5,6 +5,7 @@
 #include <map>
 #include <variant>
 
+#include "base/text.hpp"
 #include "trainers/sd_scripts/reading.hpp"
 
 namespace vram::trainers::sd_scripts {

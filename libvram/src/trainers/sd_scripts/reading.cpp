@@ -5,6 +5,9 @@
 #include <cmath>
 #include <utility>
 
+#include "base/text.hpp"
+#include "trainers/truthy.hpp"
+
 namespace vram::trainers::sd_scripts {
 namespace {
 

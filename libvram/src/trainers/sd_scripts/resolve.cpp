@@ -72,7 +72,6 @@ job::Pipeline pipeline_of(const Arguments& arguments) {
     for (const auto& [name, on] : {std::pair{"full_fp16", arguments.full_fp16},
                                    {"fp8_base", arguments.fp8_base},
                                    {"fp8_base_unet", arguments.fp8_base_unet},
-                                   {"lowram", arguments.lowram},
                                    {"highvram", arguments.highvram},
                                    {"cache_latents_to_disk", arguments.cache_latents_to_disk},
                                    {"apply_t5_attn_mask", arguments.apply_t5_attn_mask}})
@@ -159,13 +158,15 @@ std::vector<job::Batch> batches(const io::Document& document, const Config& conf
 
 /// What is understood and not played.
 void refuse_unplayed(const io::Document& document, const Config& config, Diagnostics& complaints) {
-    const auto refuse = [&](std::string_view argument, std::string text, std::string nearest) {
-        const SaidAt at = config.at(document, argument);
-        complaints.push_back(
-            {Severity::error, Problem::unsupported, at.place, at.key, {}, std::move(nearest), std::move(text)});
-    };
-    if (config.arguments.lowram)
-        refuse("lowram", "lowram is not modelled: models come to the GPU in their files' types, all at once", {});
+    if (!config.arguments.lowram) return;
+    const SaidAt at = config.at(document, "lowram");
+    complaints.push_back({Severity::error,
+                          Problem::unsupported,
+                          at.place,
+                          at.key,
+                          {},
+                          {},
+                          "lowram is not modelled: models come to the GPU in their files' types, all at once"});
 }
 
 std::map<std::string, std::string> resolved_keys(const job::Job& job) {

@@ -27,10 +27,10 @@ const Script sd1{
     .bucket_reso_steps = 64,
     .side_step = 1,
     .sample_step = 8,
-    .most_clip_skip = 13,
     .sample_steps = 30,
     .sample_scale = 7.5,
     .plays = [](const profile::ModelProfile& profile) { return is_sd(profile, 768); },
+    .most_clip_skip = 13,
 };
 const Script sd2{
     .file = "train_network.py",
@@ -43,10 +43,10 @@ const Script sd2{
     .bucket_reso_steps = 64,
     .side_step = 1,
     .sample_step = 8,
-    .most_clip_skip = 24,
     .sample_steps = 30,
     .sample_scale = 7.5,
     .plays = [](const profile::ModelProfile& profile) { return is_sd(profile, 1024); },
+    .most_clip_skip = 24,
 };
 const Script sdxl{
     .file = "sdxl_train_network.py",
@@ -59,7 +59,6 @@ const Script sdxl{
     .bucket_reso_steps = 32,
     .side_step = 32,
     .sample_step = 8,
-    .most_clip_skip = 24,
     .sample_steps = 30,
     .sample_scale = 7.5,
     .plays =
@@ -80,7 +79,6 @@ const Script flux{
     .bucket_reso_steps = 64,
     .side_step = 16,
     .sample_step = 16,
-    .most_clip_skip = 1,
     .sample_steps = 20,
     .sample_scale = 1,
     .plays =

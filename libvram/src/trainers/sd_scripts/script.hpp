@@ -20,10 +20,10 @@ struct Script {
     std::int64_t bucket_reso_steps;   // what has to divide them: verify_bucket_reso_steps
     std::int64_t side_step;           // what has to divide the sides of what is trained on
     std::int64_t sample_step;         // sides of samples are rounded down to it
-    std::int64_t most_clip_skip;      // hidden states of its text encoder: a layer more than its layers
     std::int64_t sample_steps;        // of a prompt that does not say
     double sample_scale;              // of a prompt that does not say
     bool (*plays)(const profile::ModelProfile& profile);
+    std::int64_t most_clip_skip = 0;  // hidden states of its text encoder, one more than its layers; 0: it has no say
 };
 
 extern const Script sd1, sd2, sdxl, flux;

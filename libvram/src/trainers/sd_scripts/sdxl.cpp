@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "shadow/ops.hpp"
-#include "trainers/sd_scripts/network_trainer.hpp"
+#include "trainers/sd_scripts/unet_trainer.hpp"
 
 namespace vram::trainers::sd_scripts {
 namespace {
@@ -16,11 +16,11 @@ using shadow::StageScope;
 
 constexpr std::int64_t clip_l = 768, openclip_bigg = 1280, size_embedding = 256;
 
-class Sdxl final : public NetworkTrainer {
+class Sdxl final : public UnetTrainer {
   public:
     Sdxl(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
-        : NetworkTrainer(job_in, catalogue, run_in,
-                         unet_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {
+        : UnetTrainer(job_in, catalogue, run_in,
+                      unet_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {
         text_encoders[1]->pooled_first = true;
     }
 
@@ -95,7 +95,7 @@ class Sdxl final : public NetworkTrainer {
     }
 
     [[nodiscard]] Tensor call_unet(const Tensor& noisy_latents_in, const Tensor& timesteps, const Tensors& text_conds,
-                                   const Batch& batch) {
+                                   const Batch& batch) override {
         const Tensor noisy_latents = shadow::to(noisy_latents_in, job.dtype);
         Tensor embs = get_size_embeddings(batch);
         embs = shadow::to(std::move(embs), job.dtype);
@@ -107,21 +107,6 @@ class Sdxl final : public NetworkTrainer {
         text_embedding = shadow::to(std::move(text_embedding), job.dtype);
         return unet.prepared({noisy_latents, timesteps, text_embedding, vector_embedding}, request_of(batch.sizes),
                              amp())[0];
-    }
-
-    [[nodiscard]] Prediction get_noise_pred_and_target(const Batch& batch, const Tensor& latents,
-                                                       Tensors& text_encoder_conds) override {
-        const Noisy noisy = prepare(latents, text_encoder_conds);
-        Prediction out;
-        {
-            const StageScope stage(run, "forward");
-            const AutocastScope autocast(run, amp());
-            out.noise_pred = call_unet(noisy.noisy_latents, noisy.timesteps, text_encoder_conds, batch);
-        }
-        forward_ended();
-        out.target = target_of(latents, noisy);
-        out.timesteps = noisy.timesteps;
-        return out;
     }
 
     /// cache_text_encoder_outputs_if_needed: captions of a batch at a time.
@@ -145,18 +130,6 @@ class Sdxl final : public NetworkTrainer {
         Tensors ids;
         for (const Dims& sizes : token_sizes(batch)) ids.push_back(run.empty(sizes, Dtype::i64, Op::to_device));
         return ids;
-    }
-
-    void sample_all() override {
-        const bool vae_was_there = vae->on_gpu();
-        vae->to_gpu();
-        for (const job::Batch& image : job.sampling.images) {
-            Loop loop;
-            render(loop, image);
-            clean_memory_on_device();
-            decode_latents(loop.latents, image);
-        }
-        vae->move(vae_was_there);
     }
 
     /// A prompt's hidden states side by side and its pooled output; where they were cached the encoders run on the
@@ -201,7 +174,7 @@ class Sdxl final : public NetworkTrainer {
     }
 
     /// SdxlStableDiffusionLongPromptWeightingPipeline.__call__
-    void render(Loop& loop, const job::Batch& image) {
+    void render(Loop& loop, const job::Batch& image) override {
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         const AutocastScope autocast(run, amp());
         Prompt prompt, uncond;
@@ -240,8 +213,7 @@ class Sdxl final : public NetworkTrainer {
                 unet.prepared({latent_model_input, t, text_embedding, vector_embedding}, request_of(batch), amp())[0];
             return shadow::to(std::move(noise_pred), job.dtype);
         });
-        loop.latent_timestep = loop.latent_model_input = loop.noise_pred = Tensor();
-        loop.noise_pred_uncond = loop.noise_pred_text = Tensor();
+        loop.end();
     }
 };
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "shadow/ops.hpp"
-#include "trainers/sd_scripts/network_trainer.hpp"
+#include "trainers/sd_scripts/unet_trainer.hpp"
 
 namespace vram::trainers::sd_scripts {
 namespace {
@@ -14,11 +14,11 @@ using shadow::ComponentScope;
 using shadow::Op;
 using shadow::StageScope;
 
-class StableDiffusion final : public NetworkTrainer {
+class StableDiffusion final : public UnetTrainer {
   public:
     StableDiffusion(const job::Job& job_in, const profile::Catalogue& catalogue, Run& run_in)
-        : NetworkTrainer(job_in, catalogue, run_in,
-                         unet_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {}
+        : UnetTrainer(job_in, catalogue, run_in,
+                      unet_network(std::get<job::Lora>(std::get<job::Training>(job_in.work).method))) {}
 
   private:
     /// SdTextEncodingStrategy.encode_tokens
@@ -43,36 +43,14 @@ class StableDiffusion final : public NetworkTrainer {
 
     [[nodiscard]] std::vector<models::Value> cached_text(std::int64_t) const override { return {}; }
 
-    [[nodiscard]] Prediction get_noise_pred_and_target(const Batch& batch, const Tensor& latents,
-                                                       Tensors& text_encoder_conds) override {
-        const Noisy noisy = prepare(latents, text_encoder_conds);
-        Prediction out;
-        {
-            const StageScope stage(run, "forward");
-            const AutocastScope autocast(run, amp());
-            out.noise_pred = unet.prepared({noisy.noisy_latents, noisy.timesteps, text_encoder_conds[0]},
-                                           request_of(batch.sizes), amp(), true)[0];  // a SampleOutput
-        }
-        forward_ended();
-        out.target = target_of(latents, noisy);
-        out.timesteps = noisy.timesteps;
-        return out;
-    }
-
-    void sample_all() override {
-        const bool vae_was_there = vae->on_gpu();
-        vae->to_gpu();
-        for (const job::Batch& image : job.sampling.images) {
-            Loop loop;
-            render(loop, image);
-            clean_memory_on_device();
-            decode_latents(loop.latents, image);
-        }
-        vae->move(vae_was_there);
+    [[nodiscard]] Tensor call_unet(const Tensor& noisy_latents, const Tensor& timesteps, const Tensors& text_conds,
+                                   const Batch& batch) override {
+        return unet.prepared({noisy_latents, timesteps, text_conds[0]}, request_of(batch.sizes), amp(),
+                             true)[0];  // a SampleOutput
     }
 
     /// StableDiffusionLongPromptWeightingPipeline.__call__
-    void render(Loop& loop, const job::Batch& image) {
+    void render(Loop& loop, const job::Batch& image) override {
         const ComponentScope scope(run, "batch", Category::latents_and_embeddings);
         const AutocastScope autocast(run, amp());
         Tensor text_embeddings;
@@ -88,8 +66,7 @@ class StableDiffusion final : public NetworkTrainer {
         denoise(loop, [&](const Tensor& latent_model_input, const Tensor& t) {
             return unet.prepared({latent_model_input, t, text_embeddings}, request_of(batch), amp(), true)[0];
         });
-        loop.latent_timestep = loop.latent_model_input = loop.noise_pred = Tensor();
-        loop.noise_pred_uncond = loop.noise_pred_text = Tensor();
+        loop.end();
     }
 
     /// _encode_prompt, of prompts of up to 75 tokens.

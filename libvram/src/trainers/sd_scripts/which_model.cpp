@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/text.hpp"
 #include "trainers/named_model.hpp"
 #include "trainers/sd_scripts/namespace.hpp"
 #include "vram/profile/catalogue.hpp"
