@@ -95,7 +95,7 @@ TEST_CASE("laws: what an architecture's user may change is played, or refused wi
         Diagnostics notes;
         const expected<report::Opened> opened = report::open(*document, options, catalogue(), notes);
         if (!opened) FAIL(to_text(opened.error().front()));
-        for (const job::Change& change : opened->trainer->changes(*document, opened->job)) {
+        for (const job::Change& change : opened->trainer->changes(opened->document, catalogue(), opened->job)) {
             CAPTURE(change.text);
             expected<io::EditedDocument> edited = io::edited(*document, change.edits);
             REQUIRE(edited);

@@ -92,11 +92,10 @@ class Adviser {
           before_(before),
           changes_(std::move(changes)),
           video_(video) {
+        std::erase_if(changes_, [&](const Change& change) { return is_set(change); });
         for (Change& change : changes_)
             std::erase_if(change.edits, [&](const io::Edit& edit) { return says_already(document_, edit); });
-        std::erase_if(changes_, [&](const Change& change) {
-            return (change.edits.empty() && change.settings.empty()) || is_set(change);
-        });
+        std::erase_if(changes_, [](const Change& change) { return change.edits.empty() && change.settings.empty(); });
         std::stable_sort(changes_.begin(), changes_.end(), [&](const Change& a, const Change& b) {
             return place_of(a.lever, video_) < place_of(b.lever, video_);
         });
@@ -365,7 +364,7 @@ Advised advise(io::Document document, const CheckOptions& options, const profile
     }
     out.is_video = is_video(opened->job);
     if (out.before.verdict == Verdict::fits) return out;
-    std::vector<Change> changes = opened->trainer->changes(document, opened->job);
+    std::vector<Change> changes = opened->trainer->changes(opened->document, catalogue, opened->job);
     for (Change& change : trainers::surrounding_changes(opened->job)) changes.push_back(std::move(change));
     Adviser(document, once, catalogue, out.before, std::move(changes), out.is_video).advise(out);
     return out;

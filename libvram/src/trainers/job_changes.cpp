@@ -38,6 +38,30 @@ std::optional<std::int64_t> integer_at(const io::Node& root, std::string_view pa
     return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
+/// Whether `key` has a value under the file's `vramest`, as one that stands there or as part of one.
+bool is_decided(const io::Node& said, std::string_view key) {
+    for (std::size_t end = key.find('.');; end = key.find('.', end + 1)) {
+        const io::Node* node = io::find(said, key.substr(0, end));
+        if (node == nullptr) return false;
+        if (end == std::string_view::npos || !node->is(io::Kind::map)) return true;
+    }
+}
+
+/// Whether an edit of `path` is one of `own`, of whichever item of the lists that `own` names without a number.
+bool is_of(std::string_view path, std::string_view own) {
+    while (!own.empty()) {
+        if (!path.empty() && path.front() == own.front()) {
+            path.remove_prefix(1);
+            own.remove_prefix(1);
+        } else if (!path.empty() && path.front() == '[') {
+            path.remove_prefix(std::min(path.find(']'), path.size() - 1) + 1);
+        } else {
+            return false;
+        }
+    }
+    return path.empty() || path.front() == '.' || path.front() == '[';
+}
+
 class Changes {
   public:
     Changes(const io::Document& document, const job::Job& job) : root_(document.root), job_(job) {}
@@ -292,6 +316,20 @@ std::vector<Change> surrounding_changes(const job::Job& job) {
                        {},
                        "close what else holds " + vram::to_text(environment.other_processes) + " of the card"});
     return out;
+}
+
+void drop_decided(const io::Document& document, std::span<const DecidedBy> keys, std::vector<Change>& changes) {
+    const io::Node* said = document.root.find("vramest");
+    if (said == nullptr) return;
+    std::vector<std::string_view> decided;
+    for (const DecidedBy& key : keys)
+        if (is_decided(*said, key.job_key)) decided.push_back(key.own);
+    const auto is_in_vain = [&](const io::Edit& edit) {
+        return std::any_of(decided.begin(), decided.end(), [&](std::string_view own) { return is_of(edit.path, own); });
+    };
+    std::erase_if(changes, [&](const Change& change) {
+        return std::any_of(change.edits.begin(), change.edits.end(), is_in_vain);
+    });
 }
 
 std::vector<Change> job_changes(const io::Document& document, const job::Job& job) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "vram/job/change.hpp"
@@ -12,6 +15,16 @@ namespace vram::trainers {
 
 /// What changes around the job, whatever the file: `environment.*`.
 [[nodiscard]] std::vector<job::Change> surrounding_changes(const job::Job& job);
+
+/// A key of a trainer's own file, and one of the job file that has the last word on it where it stands under the file's
+/// `vramest`.
+struct DecidedBy {
+    std::string own;           // "config.process[0].datasets.resolution": whichever dataset
+    std::string_view job_key;  // "data.buckets"
+};
+/// Without those changes of a trainer's own file that such a key would overrule: what a user set beside the file is not
+/// for advice to take back.
+void drop_decided(const io::Document& document, std::span<const DecidedBy> keys, std::vector<job::Change>& changes);
 
 // What several trainers' changes are made of.
 

@@ -34,9 +34,10 @@ struct Trainer {
     /// Plays the job's phases in the trainer's own order into the run's trace.
     run::Facts (*play)(const job::Job& job, const profile::Catalogue& catalogue, shadow::Run& run, run::Asides asides);
     /// What a user may change in such a document so that the job, which `resolve` made of it, needs less; of each lever
-    /// the mildest first. Whether it helps, and whether the trainer takes it, is for the caller to find out by playing
-    /// it.
-    std::vector<job::Change> (*changes)(const io::Document& document, const job::Job& job);
+    /// the mildest first. Settings stand in the document, too, and what they decide is not proposed. Whether a change
+    /// helps, and whether the trainer takes it, is for the caller to find out by playing it.
+    std::vector<job::Change> (*changes)(const io::Document& document, const profile::Catalogue& catalogue,
+                                        const job::Job& job);
 };
 
 [[nodiscard]] std::span<const Trainer> trainers();

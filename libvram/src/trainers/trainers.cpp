@@ -15,9 +15,12 @@
 namespace vram::trainers {
 
 std::span<const Trainer> trainers() {
+    constexpr auto in_job_keys = [](const io::Document& document, const profile::Catalogue&, const job::Job& job) {
+        return job_changes(document, job);
+    };
     static constexpr Trainer all[] = {
         {"torch", "a plain loop in PyTorch 2.13, diffusers 0.42.1 and PEFT 0.21.2 (job-file.md §2)", is_job_file,
-         torch::resolve, torch::play, job_changes},
+         torch::resolve, torch::play, in_job_keys},
         {"ai-toolkit", "ai-toolkit 0.12.26 (27a03a91, 2026-08-21)", ai_toolkit::recognises, ai_toolkit::resolve,
          ai_toolkit::play, ai_toolkit::changes},
         {"sd-scripts", "kohya-ss sd-scripts 0.10.1 (48d368fa, 2026-02-16), and files of kohya_ss 26.0.0 (45088f04)",

@@ -45,12 +45,18 @@ std::set<job::Lever> levers_of(const Proposal& proposal) {
     return out;
 }
 
+std::string example(const std::string& name) {
+    std::ostringstream text;
+    text << std::ifstream(std::string(VRAM_SOURCE_DIR) + "/examples/" + name, std::ios::binary).rdbuf();
+    return text.str();
+}
+
 /// The laws of every answer.
-void hold(const std::string& text, const std::string& name, const std::string& gpu) {
+void hold(const std::string& text, const std::string& name, const report::CheckOptions& options) {
     CAPTURE(name);
-    CAPTURE(gpu);
-    const Advised advised = advise::advise(text, name, on(gpu), catalogue());
-    CHECK(advised.before == report::check(text, name, on(gpu), catalogue()));
+    CAPTURE(options.gpu);
+    const Advised advised = advise::advise(text, name, options, catalogue());
+    CHECK(advised.before == report::check(text, name, options, catalogue()));
     if (advised.before.verdict == Verdict::cannot_say || advised.before.verdict == Verdict::fits) {
         CHECK(advised.fits.empty());
         return;
@@ -60,7 +66,7 @@ void hold(const std::string& text, const std::string& name, const std::string& g
     all.insert(all.end(), advised.helps.begin(), advised.helps.end());
     if (advised.nearest) all.push_back(*advised.nearest);
     for (const Proposal& proposal : all) {
-        const report::Report after = report::check(proposal.file, name, with(on(gpu), proposal), catalogue());
+        const report::Report after = report::check(proposal.file, name, with(options, proposal), catalogue());
         REQUIRE(after.peak);
         CHECK(after.verdict == proposal.verdict);
         CHECK(after.verdict <= advised.before.verdict);  // in the order fits, tight, does_not_fit
@@ -78,6 +84,17 @@ void hold(const std::string& text, const std::string& name, const std::string& g
         CHECK(proposal.changes.size() == 1);
     }
     CHECK(advise::exit_code(advised) == (advised.fits.empty() ? 1 : 0));
+}
+void hold(const std::string& text, const std::string& name, const std::string& gpu) { hold(text, name, on(gpu)); }
+
+/// Every change that was tried on its own, whatever came of it.
+std::vector<job::Change> changes_of(const Advised& advised) {
+    std::vector<job::Change> out;
+    for (const std::vector<Proposal>* proposals : {&advised.fits, &advised.helps})
+        for (const Proposal& proposal : *proposals)
+            for (const advise::Placed& placed : proposal.changes) out.push_back(placed.change);
+    for (const advise::Placed& placed : advised.idle) out.push_back(placed.change);
+    return out;
 }
 
 }  // namespace
@@ -102,11 +119,9 @@ TEST_CASE("the safest change comes first, and what moves nothing is said to") {
 }
 
 TEST_CASE("of a concept slider the anchor class may go") {
-    const std::string path = std::string(VRAM_SOURCE_DIR) + "/examples/z_image_concept_slider.yaml";
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    hold(text.str(), "slider.yaml", "rtx-3060-12gb");
-    const Advised advised = advise::advise(text.str(), "slider.yaml", on("rtx-3060-12gb"), catalogue());
+    const std::string text = example("z_image_concept_slider.yaml");
+    hold(text, "slider.yaml", "rtx-3060-12gb");
+    const Advised advised = advise::advise(text, "slider.yaml", on("rtx-3060-12gb"), catalogue());
     const auto drops = [](const Proposal& proposal) {
         const std::vector<io::Edit>& edits = proposal.changes.front().change.edits;
         return proposal.changes.size() == 1 && edits.size() == 1 &&
@@ -152,4 +167,60 @@ TEST_CASE("where nothing helps enough, the nearest miss is told") {
     CHECK(advised.nearest->verdict == Verdict::does_not_fit);
     CHECK(advised.nearest->short_of > 0);
     CHECK(advise::exit_code(advised) == 1);
+}
+
+TEST_CASE("advice starts from what --set says, and leaves it") {
+    struct Case {
+        std::string file;
+        job::Setting setting;
+        job::Lever lever;
+        const char* gpu = "rtx-3060-12gb";
+    };
+    for (const Case& c : {
+             Case{"flux_lora.yaml", {"train.batch_size", "24"}, job::Lever::batch_size},
+             Case{"flux_lora.yaml", {"train.gradient_checkpointing", "false"}, job::Lever::gradient_checkpointing},
+             Case{"flux_lora.yaml", {"data.resolution", "1536"}, job::Lever::resolution},
+             Case{"flux_lora.yaml", {"data.buckets", "[[1024, 1024], [512, 512]]"}, job::Lever::resolution},
+             Case{"flux_lora.yaml", {"train.optimizer", "adamw"}, job::Lever::optimizer},
+             Case{"flux_lora.yaml", {"train.rank", "512"}, job::Lever::rank},
+             Case{"flux_lora.yaml", {"quantize", "none"}, job::Lever::quantization},
+             Case{"flux_lora.yaml", {"sample.enabled", "true"}, job::Lever::samples},
+             Case{"wan21_lora_24gb.yaml", {"data.frames", "81"}, job::Lever::frames},
+             Case{"sd_scripts_sdxl_lora.toml", {"train.batch_size", "24"}, job::Lever::batch_size},
+             Case{"sd_scripts_sdxl_lora.toml",
+                  {"train.gradient_checkpointing", "false"},
+                  job::Lever::gradient_checkpointing},
+             Case{"sd_scripts_sdxl_lora.toml", {"data.resolution", "1536"}, job::Lever::resolution},
+             Case{"sd_scripts_sdxl_lora.toml", {"train.optimizer", "adamw"}, job::Lever::optimizer},
+             Case{"sd_scripts_sdxl_lora.toml", {"train.rank", "512"}, job::Lever::rank},
+             Case{"sd_scripts_sdxl_lora.toml", {"dtype", "fp32"}, job::Lever::precision},
+             Case{"job_torch_flux.yaml", {"train.batch_size", "24"}, job::Lever::batch_size},
+             Case{"job_torch_flux.yaml", {"data.buckets", "[[1024, 1024], [512, 512]]"}, job::Lever::resolution},
+         }) {
+        CAPTURE(c.file);
+        CAPTURE(c.setting.key);
+        report::CheckOptions options = on(c.gpu);
+        options.settings.push_back(c.setting);
+        const Advised advised = advise::advise(example(c.file), c.file, options, catalogue());
+        CHECK(advised.before.verdict == Verdict::does_not_fit);
+        const std::vector<job::Change> changes = changes_of(advised);
+        CHECK(!changes.empty());
+        for (const job::Change& change : changes) {
+            CAPTURE(change.text);
+            // Samples may still be smaller, or fewer.
+            if (c.lever == job::Lever::samples)
+                CHECK(change.text != "no samples while training");
+            else
+                CHECK(change.lever != c.lever);
+        }
+        hold(example(c.file), c.file, options);
+    }
+}
+
+TEST_CASE("advice is of the model that --set names") {
+    report::CheckOptions options = on("rtx-3060-12gb");
+    options.settings = {{"model", "sd15"}, {"train.gradient_accumulation", "2"}};
+    const Advised advised = advise::advise(example("sd_scripts_sdxl_lora.toml"), "lora.toml", options, catalogue());
+    CHECK(advised.before.job.model == "sd15");
+    for (const job::Change& change : changes_of(advised)) CHECK(change.lever != job::Lever::batch_size);
 }

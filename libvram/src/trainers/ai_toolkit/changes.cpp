@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "trainers/ai_toolkit/architectures/architecture.hpp"
 #include "trainers/ai_toolkit/config.hpp"
+#include "trainers/ai_toolkit/overrides.hpp"
 #include "trainers/job_changes.hpp"
 #include "trainers/job_text.hpp"
 #include "trainers/trainer.hpp"
@@ -28,7 +29,8 @@ std::string item(const std::string& list, std::size_t i) { return list + "[" + s
 
 class Changes {
   public:
-    Changes(const io::Document& document, const Config& config) : root_(document.root), config_(config) {}
+    Changes(const io::Document& document, const Config& config, const Architecture& architecture)
+        : root_(document.root), config_(config), architecture_(architecture) {}
 
     std::vector<Change> all() {
         checkpointing();
@@ -122,12 +124,11 @@ class Changes {
     }
 
     void frames() {
-        const Architecture* architecture = architecture_named(config_.model.arch);
-        if (architecture == nullptr || architecture->frame_step == 0) return;
+        if (architecture_.frame_step == 0) return;
         std::int64_t most = 1;
         for (std::size_t i = 0; i < count("datasets"); ++i)
             most = std::max(most, number(item("datasets", i) + ".num_frames", 1));
-        for (const std::int64_t frames : fewer_frames(most, architecture->frame_step)) {
+        for (const std::int64_t frames : fewer_frames(most, architecture_.frame_step)) {
             std::vector<Edit> edits;
             for (std::size_t i = 0; i < count("datasets"); ++i)
                 if (number(item("datasets", i) + ".num_frames", 1) > frames)
@@ -222,9 +223,8 @@ class Changes {
                  "smaller pictures to look at",
                  "Sample > Width, Height"});
         }
-        if (const Architecture* architecture = architecture_named(config_.model.arch);
-            architecture != nullptr && architecture->frame_step > 0)
-            for (const std::int64_t fewer : fewer_frames(frames, architecture->frame_step)) {
+        if (architecture_.frame_step > 0)
+            for (const std::int64_t fewer : fewer_frames(frames, architecture_.frame_step)) {
                 std::vector<Edit> edits;
                 for (const std::string& place : sample_places("num_frames"))
                     if (number(place + "num_frames", 1) > fewer)
@@ -350,10 +350,9 @@ class Changes {
                  Price::quality,
                  "weights of the base are rounded to 4 bits",
                  "Quantize / Compile > Transformer"});
-        const Architecture* architecture = architecture_named(config_.model.arch);
         const io::Node* on = said("model.layer_offloading");
         const bool is_off = on == nullptr || on->boolean() == nullptr || !*on->boolean();
-        const bool attaches = architecture != nullptr && architecture->offloading.attaches;
+        const bool attaches = architecture_.offloading.attaches;
         if (!is_off && attaches && (model.offloaded < 1 || model.offloaded_text_encoder < 1))
             add({Lever::offloading,
                  "all layers wait in host memory",
@@ -431,16 +430,51 @@ class Changes {
 
     const io::Node& root_;
     const Config& config_;
+    const Architecture& architecture_;
     std::vector<Change> out_;
+};
+
+/// Of which keys `--set` has the last word (overrides.cpp).
+constexpr std::pair<std::string_view, std::string_view> decided_by[] = {
+    {"train.gradient_checkpointing", "train.gradient_checkpointing"},
+    {"train.batch_size", "train.batch_size"},
+    {"datasets.batch_size", "train.batch_size"},
+    {"train.gradient_accumulation", "train.gradient_accumulation"},
+    {"datasets.num_frames", "data.frames"},
+    {"datasets.num_frames", "data.buckets"},
+    {"datasets.resolution", "data.resolution"},
+    {"datasets.resolution", "data.buckets"},
+    {"sample.width", "sample.resolution"},
+    {"sample.height", "sample.resolution"},
+    {"sample.samples.width", "sample.resolution"},
+    {"sample.samples.height", "sample.resolution"},
+    {"sample.num_frames", "sample.frames"},
+    {"sample.samples.num_frames", "sample.frames"},
+    {"sample.sample_steps", "sample.steps"},
+    {"train.disable_sampling", "sample.enabled"},
+    {"model.quantize", "quantize.transformer"},
+    {"model.qtype", "quantize.transformer"},
+    {"model.quantize_te", "quantize.text_encoder"},
+    {"train.optimizer", "train.optimizer"},
+    {"train.dtype", "dtype"},
+    {"train.ema_config", "train.ema"},
+    {"network", "train.rank"},
 };
 
 }  // namespace
 
-std::vector<Change> changes(const io::Document& document, const job::Job& job) {
+std::vector<Change> changes(const io::Document& document, const profile::Catalogue& catalogue, const job::Job& job) {
     if (is_job_file(document)) return job_changes(document, job);
-    Diagnostics notes;
-    const expected<Config> config = read_config(document, notes);
-    return config ? Changes(document, *config).all() : std::vector<Change>{};
+    Diagnostics complaints, notes;
+    expected<Config> config = read_config(document, notes);
+    if (!config) return {};
+    const Overrides overrides = apply_overrides(document, catalogue, *config, complaints, notes);
+    if (overrides.architecture == nullptr) return {};
+    std::vector<Change> out = Changes(document, *config, *overrides.architecture).all();
+    std::vector<DecidedBy> keys;
+    for (const auto& [own, key] : decided_by) keys.push_back({process + std::string(own), key});
+    drop_decided(document, keys, out);
+    return out;
 }
 
 }  // namespace vram::trainers::ai_toolkit

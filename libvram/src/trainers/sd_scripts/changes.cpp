@@ -6,6 +6,7 @@
 
 #include "trainers/job_changes.hpp"
 #include "trainers/job_text.hpp"
+#include "trainers/sd_scripts/overrides.hpp"
 #include "trainers/sd_scripts/reading.hpp"
 #include "trainers/trainer.hpp"
 #include "trainers/truthy.hpp"
@@ -279,13 +280,40 @@ class Changes {
     std::vector<Change> out_;
 };
 
+/// Of which arguments `--set` has the last word (overrides.cpp).
+constexpr std::pair<std::string_view, std::string_view> decided_by[] = {
+    {"gradient_checkpointing", "train.gradient_checkpointing"},
+    {"train_batch_size", "train.batch_size"},
+    {"gradient_accumulation_steps", "train.gradient_accumulation"},
+    {"resolution", "data.resolution"},
+    {"resolution", "data.buckets"},
+    {"sample_every_n_steps", "sample"},
+    {"sample_every_n_epochs", "sample"},
+    {"sample_at_first", "sample"},
+    {"optimizer_type", "train.optimizer"},
+    {"mixed_precision", "dtype"},
+    {"full_bf16", "dtype"},
+    {"full_bf16", "train.adapter_dtype"},
+    {"network_dim", "train.rank"},
+    {"network_alpha", "train.alpha"},
+    {"network_args.conv_dim", "train.conv_rank"},
+};
+
 }  // namespace
 
-std::vector<Change> changes(const io::Document& document, const job::Job& job) {
+std::vector<Change> changes(const io::Document& document, const profile::Catalogue& catalogue, const job::Job& job) {
     if (is_job_file(document)) return job_changes(document, job);
     Diagnostics complaints, notes;
-    const std::optional<Config> config = read_config(document, nullptr, complaints, notes);
-    return config ? Changes(document, *config).all() : std::vector<Change>{};
+    const profile::ModelProfile* said = said_model(document, catalogue, complaints);
+    std::optional<Config> config =
+        read_config(document, said != nullptr ? script_of(*said) : nullptr, complaints, notes);
+    if (!config) return {};
+    (void)apply_overrides(document, catalogue, *config, complaints, notes);
+    std::vector<Change> out = Changes(document, *config).all();
+    std::vector<DecidedBy> keys;
+    for (const auto& [argument, key] : decided_by) keys.push_back({config->at(document, argument).key, key});
+    drop_decided(document, keys, out);
+    return out;
 }
 
 }  // namespace vram::trainers::sd_scripts

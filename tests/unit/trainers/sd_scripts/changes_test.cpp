@@ -94,7 +94,7 @@ TEST_CASE("sd-scripts: changes are edits of the user's own keys, and texts stay 
          }) {
         CAPTURE(c.why);
         const io::Document file = document(c.text);
-        const std::vector<job::Change> all = changes(file, job_of(c.text));
+        const std::vector<job::Change> all = changes(file, catalogue(), job_of(c.text));
         const job::Change* found = change(all, c.change);
         REQUIRE(found != nullptr);
         CHECK(found->edits == c.edits);
@@ -107,7 +107,7 @@ TEST_CASE("sd-scripts: changes are edits of the user's own keys, and texts stay 
 
 TEST_CASE("sd-scripts: what cannot be changed in the file is not proposed") {
     const auto proposes = [](const std::string& text, const std::string& what) {
-        return change(changes(document(text), job_of(text)), what) != nullptr;
+        return change(changes(document(text), catalogue(), job_of(text)), what) != nullptr;
     };
     CHECK(proposes(gui("\"train_batch_size\": 4"), "batch size"));
     CHECK_FALSE(proposes(gui("\"train_batch_size\": 4, \"dataset_config\": \"/no/data.toml\""), "batch size"));

@@ -60,17 +60,21 @@ inline Arguments arguments(const std::string& text) {
     return out.config->arguments;
 }
 
+inline const profile::Catalogue& catalogue() {
+    static const profile::Catalogue built_in = profile::Catalogue::built_in();
+    return built_in;
+}
+
 using Settings = std::vector<std::pair<std::string, std::string>>;
 struct Resolved {
     expected<job::Job> job;
     Diagnostics notes;
 };
 inline Resolved resolved(const std::string& text, const Settings& settings = {}, std::string name = {}) {
-    static const profile::Catalogue catalogue = profile::Catalogue::built_in();
     io::Document file = document(text, std::move(name));
     for (const auto& [key, value] : settings) REQUIRE_FALSE(io::assign(file, "vramest." + key, value));
     Diagnostics notes;
-    expected<job::Job> job = resolve(file, catalogue, notes);
+    expected<job::Job> job = resolve(file, catalogue(), notes);
     return {std::move(job), std::move(notes)};
 }
 inline job::Job job_of(const std::string& text, const Settings& settings = {}, std::string name = {}) {
