@@ -190,7 +190,7 @@ TEST_CASE("advice starts from what --set says, and leaves it") {
              Case{"sd_scripts_sdxl_lora.toml",
                   {"train.gradient_checkpointing", "false"},
                   job::Lever::gradient_checkpointing},
-             Case{"sd_scripts_sdxl_lora.toml", {"data.resolution", "1536"}, job::Lever::resolution},
+             Case{"sd_scripts_sdxl_lora.toml", {"data.buckets", "[[1536, 1536]]"}, job::Lever::resolution},
              Case{"sd_scripts_sdxl_lora.toml", {"train.optimizer", "adamw"}, job::Lever::optimizer},
              Case{"sd_scripts_sdxl_lora.toml", {"train.rank", "512"}, job::Lever::rank},
              Case{"sd_scripts_sdxl_lora.toml", {"dtype", "fp32"}, job::Lever::precision},
@@ -219,7 +219,7 @@ TEST_CASE("advice starts from what --set says, and leaves it") {
 
 TEST_CASE("advice is of the model that --set names") {
     report::CheckOptions options = on("rtx-3060-12gb");
-    options.settings = {{"model", "sd15"}, {"train.gradient_accumulation", "2"}};
+    options.settings = {{"model", "sd15"}, {"data.buckets", "[[512, 512]]"}, {"train.batch_size", "16"}};
     const Advised advised = advise::advise(example("sd_scripts_sdxl_lora.toml"), "lora.toml", options, catalogue());
     CHECK(advised.before.job.model == "sd15");
     for (const job::Change& change : changes_of(advised)) CHECK(change.lever != job::Lever::batch_size);

@@ -41,19 +41,23 @@ class Reader {
     }
     /// As the file calls it.
     [[nodiscard]] std::string key(std::string_view name) const {
-        return reading_.config.at(reading_.document, name).key;
+        return reading_.config.called(reading_.document, name);
     }
 
     void unsupported() {
         for (const Argument& said : reading_.config.said.all()) {
             const Key* known = argument_key(said.name);
-            if (known == nullptr || known->means != Means::unsupported) continue;
+            if (known == nullptr || known->why.empty()) continue;
             const std::optional<double> number =
                 said.converted && said.value.text() != nullptr ? number_of(*said.value.text()) : std::nullopt;
             if (truthy(said.value) && (!number || *number != 0)) reading_.refuse(said.name, known->why);
         }
         if (!is_flux() && reading_.flag("weighted_captions"))
             reading_.refuse("weighted_captions", "each caption is as long as its weights make it");
+        // FluxTokenizeStrategy has no tokenize_with_weights; cached captions are not asked for it.
+        if (is_flux() && reading_.flag("weighted_captions") &&
+            !(cached_text() && reading_.flag("network_train_unet_only")))
+            conflict("weighted_captions", "it knows no weights in captions of FLUX.1");
         if (is_flux() && reading_.integer("blocks_to_swap").value_or(0) > 0)
             reading_.refuse("blocks_to_swap", "blocks wait in host memory, and come for each call");
         if (is_flux() && reading_.text("model_type", "flux") != "flux")
@@ -116,11 +120,7 @@ class Reader {
 
     void network() {
         const std::string module = reading_.text("network_module");
-        if (module.empty())
-            reading_.complain("network_module", Problem::missing_key,
-                              key("network_module") + " is missing, which names what is trained",
-                              std::string(out_.script->network_module));
-        else if (module != out_.script->network_module && (module == "networks.lora" || module == "networks.lora_flux"))
+        if (module != out_.script->network_module && (module == "networks.lora" || module == "networks.lora_flux"))
             conflict("network_module", module + " does not fit " + std::string(out_.script->title),
                      std::string(out_.script->network_module));
         else if (module != out_.script->network_module)
@@ -129,7 +129,7 @@ class Reader {
                               std::string(out_.script->network_module));
         out_.network_dim = reading_.integer("network_dim", {1, most_rank}).value_or(4);
         out_.network_alpha = reading_.number("network_alpha").value_or(1);
-        out_.network_dropout = reading_.number("network_dropout").value_or(0) != 0;
+        out_.network_dropout = reading_.probability("network_dropout").value_or(0) != 0;
         out_.network_train_unet_only = reading_.flag("network_train_unet_only");
         read_network_args(reading_);
     }
@@ -139,6 +139,8 @@ class Reader {
         out_.max_grad_norm = reading_.number("max_grad_norm").value_or(1);
         out_.gradient_checkpointing = reading_.flag("gradient_checkpointing");
         out_.gradient_accumulation_steps = reading_.integer("gradient_accumulation_steps", {1, most_items}).value_or(1);
+        if (!reading_.said("max_train_epochs")) (void)reading_.integer("max_train_steps", {1});
+        (void)reading_.integer("max_train_epochs", {1});
     }
 
     void text() {
@@ -233,7 +235,8 @@ class Reader {
 
     void resolution(DatasetSettings& all) {
         const Argument* said = reading_.config.said.find("resolution");
-        if (said == nullptr || said->value.is(io::Kind::null)) {
+        if (said != nullptr && said->value.is(io::Kind::null)) return;  // it was of another type
+        if (said == nullptr) {
             if (out_.dataset_config.empty())
                 reading_.complain("resolution", Problem::missing_key, key("resolution") + " is missing");
             return;
@@ -282,6 +285,14 @@ SaidAt Config::at(const io::Document& document, std::string_view argument) const
     const Place place{document.file_name, 0, 0};
     if (source == Source::gui) return {place, gui_field(argument, arguments.script)};
     return {place, section + std::string(argument)};
+}
+
+std::string Config::called(const io::Document& document, std::string_view argument) const {
+    const std::string key = at(document, argument).key;
+    if (key == free_text) return "--" + std::string(argument) + " in " + key;
+    constexpr std::string_view of_network = "network_args.";
+    if (!argument.starts_with(of_network) || key == argument.substr(of_network.size())) return key;
+    return std::string(argument.substr(of_network.size())) + " in " + key;
 }
 
 bool recognises(const io::Document& document) { return is_gui_file(document) || is_config_file(document); }

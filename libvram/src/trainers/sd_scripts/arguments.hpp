@@ -96,6 +96,8 @@ struct Config {
 
     /// Where an argument is said, or would be.
     [[nodiscard]] SaidAt at(const io::Document& document, std::string_view argument) const;
+    /// As complaints call it: the key where it is said, and beside a key that says more than one argument its own name.
+    [[nodiscard]] std::string called(const io::Document& document, std::string_view argument) const;
 };
 
 /// Whether this is a file of the kohya_ss GUI, of whatever tab, or one for --config_file of a script of sd-scripts.

@@ -6,6 +6,7 @@
 
 #include "trainers/job_changes.hpp"
 #include "trainers/job_text.hpp"
+#include "trainers/sd_scripts/gui.hpp"
 #include "trainers/sd_scripts/overrides.hpp"
 #include "trainers/sd_scripts/reading.hpp"
 #include "trainers/trainer.hpp"
@@ -64,7 +65,7 @@ class Changes {
     /// One that the GUI's panels name. What its free text of arguments says wins over its fields, and is no field.
     void add(Change change) {
         if (config_.source != Source::gui) change.panel.clear();
-        const auto is_free_text = [](const Edit& edit) { return edit.path == "additional_parameters"; };
+        const auto is_free_text = [](const Edit& edit) { return edit.path == free_text; };
         if (std::none_of(change.edits.begin(), change.edits.end(), is_free_text)) out_.push_back(std::move(change));
     }
 

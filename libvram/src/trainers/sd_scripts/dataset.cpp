@@ -129,7 +129,7 @@ class Measure {
         const Size size = heaviest_bucket(rule);
         add(size, dataset.settings.batch_size);
         if (++guesses_ > most_guess_notes) return;
-        const SaidAt& at = dataset.subsets.empty() ? dataset.resolution_at : dataset.subsets.front().at;
+        const SaidAt& at = dataset.subsets.empty() ? dataset.said.at("resolution") : dataset.subsets.front().at;
         const std::string folder = dataset.subsets.empty() ? "" : dataset.subsets.front().image_dir;
         notes_.push_back({Severity::note,
                           Problem::no_data,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,9 @@
 
 namespace vram::trainers::sd_scripts {
 
+/// Where what a dataset or a folder says is said, by the key.
+using Said = std::map<std::string, SaidAt, std::less<>>;
+
 /// A folder of pictures.
 struct Subset {
     std::string image_dir;
@@ -17,19 +22,21 @@ struct Subset {
     std::int64_t num_repeats = 1;
     bool is_reg = false;
     PictureSettings pictures{};
+    Said said{};  // of `pictures`
     bool operator==(const Subset&) const = default;
 };
 
+/// Pictures that are put into batches together.
 struct Dataset {
     DatasetSettings settings;
     std::vector<Subset> subsets;
     std::string said_in;  // the file that says it, where that is not the one that is read: its `batch_size` wins
-    SaidAt resolution_at, steps_at;
+    Said said{};          // of `settings`
     bool operator==(const Dataset&) const = default;
 };
 
-inline constexpr std::int64_t most_files = 20'000;
-inline constexpr std::size_t most_guess_notes = 32;
+inline constexpr std::int64_t most_files = 20'000;   // of a folder that are measured
+inline constexpr std::size_t most_guess_notes = 32;  // of datasets without pictures, told one by one
 
 /// The datasets of `dataset_config`, read from where the trainer is started or from beside the file; the one of
 /// train_data_dir's folders `N_name`, and reg_data_dir's; where nothing of that is there, one without subsets, with a

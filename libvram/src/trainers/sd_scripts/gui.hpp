@@ -11,6 +11,9 @@ struct Document;
 
 namespace vram::trainers::sd_scripts {
 
+/// The field whose text is a command line.
+inline constexpr std::string_view free_text = "additional_parameters";
+
 /// The field of kohya_ss that becomes an argument.
 [[nodiscard]] std::string gui_field(std::string_view argument, const Script* script);
 

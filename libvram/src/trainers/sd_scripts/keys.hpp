@@ -7,21 +7,20 @@
 namespace vram::trainers::sd_scripts {
 
 /// What an argument takes on a command line.
-enum class Takes : std::uint8_t { flag, integer, number, text, list };
-
-/// What an argument means to us.
-enum class Means : std::uint8_t {
-    nothing,      // known, moves no memory
-    memory,       // moves memory, and is read
-    unsupported,  // moves memory where Python takes its value as true, and is not modelled
+enum class Takes : std::uint8_t {
+    flag,
+    integer,
+    number,
+    text,
+    list,     // of texts
+    numbers,  // of a file also one
 };
 
 /// An argument of the scripts that train a network.
 struct Key {
     std::string_view name;
     Takes takes = Takes::text;
-    Means means = Means::nothing;
-    std::string_view why{};  // of unsupported: what it does, for the complaint
+    std::string_view why{};  // what it does where Python takes its value as true, and is not modelled; empty: nothing
 };
 
 /// Every argument of train_network.py, sdxl_train_network.py and flux_train_network.py.

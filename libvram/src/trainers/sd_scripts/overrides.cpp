@@ -17,6 +17,9 @@ constexpr io::IntegerRange batch_sizes{1, most_items}, side{64, 32768};
 constexpr std::int64_t most_buckets = 256, most_steps = 1000;
 constexpr io::Choice<Dtype> dtypes[] = {{"bf16", Dtype::bf16}, {"fp16", Dtype::f16}, {"fp32", Dtype::f32}};
 
+constexpr io::Choice<job::Autocast> autocasts[] = {
+    {"none", {}}, {"bf16", {true, Dtype::bf16}}, {"fp16", {true, Dtype::f16}}};
+
 const io::Node nothing{io::Map{}};
 
 /// What is said by the job file's names.
@@ -47,6 +50,9 @@ class Reader {
             arguments_.mixed_precision = *dtype != Dtype::f32;
             if (*dtype != Dtype::f16) arguments_.full_fp16 = false;
             if (*dtype != Dtype::bf16) arguments_.full_bf16 = false;
+            if (arguments_.fp8_base && *dtype == Dtype::f32)
+                job.complain("dtype", Problem::conflict,
+                             "the trainer stops: the file's fp8_base wants mixed_precision fp16 or bf16", "bf16");
         }
         if (job.word("quantize", "none") != "none")
             job.complain("quantize", Problem::unsupported,
@@ -73,8 +79,12 @@ class Reader {
             arguments_.full_bf16 = *dtype == Dtype::bf16;
             arguments_.full_fp16 = *dtype == Dtype::f16;
         }
-        if (const auto cast = train.word("autocast"); cast && *cast == "none" && arguments_.mixed_precision)
-            train.complain("autocast", Problem::unsupported, "trainer sd-scripts runs the model under autocast");
+        const std::string casts = arguments_.mixed_precision ? std::string(to_text(arguments_.weight_dtype)) : "none";
+        if (const auto said = train.choice("autocast", autocasts);
+            said &&
+            (said->enabled != arguments_.mixed_precision || (said->enabled && said->dtype != arguments_.weight_dtype)))
+            train.complain("autocast", Problem::conflict,
+                           "trainer sd-scripts casts to dtype, which is mixed_precision: " + casts, casts);
         if (train.boolean("ema", false))
             train.complain("ema", Problem::unsupported, "trainer sd-scripts keeps no average");
         if (const auto on = train.boolean("gradient_checkpointing")) arguments_.gradient_checkpointing = *on;
@@ -150,8 +160,18 @@ class Reader {
         if (!said && !arguments_.sample_prompts.empty()) return;  // the file's own prompts
         const std::int64_t step = arguments_.script->sample_step;
         job::Sampling out;
-        const std::int64_t width = sides ? sides->front() : 512, height = sides ? sides->back() : 512;
-        out.images = {{width / step * step, height / step * step, 1, 1}};
+        const std::int64_t width = (sides ? sides->front() : 512) / step * step;
+        const std::int64_t height = (sides ? sides->back() : 512) / step * step;
+        const std::int64_t divisor = arguments_.script->side_step;
+        for (const std::int64_t one : {width, height})
+            if (one % divisor != 0) {
+                sample.complain("resolution", Problem::out_of_range,
+                                "sample.resolution must be divisible by " + std::to_string(divisor) + " for " +
+                                    std::string(arguments_.script->title) + ", not " + std::to_string(one),
+                                std::to_string(std::max(side.min, one / divisor * divisor)));
+                break;
+            }
+        out.images = {{width, height, 1, 1}};
         out.steps = steps.value_or(arguments_.script->sample_steps);
         out.guidance = guidance.value_or(arguments_.script->sample_scale);
         out_.sampling = std::move(out);

@@ -1,6 +1,7 @@
 #include "trainers/sd_scripts/prompts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -25,58 +26,103 @@ std::string_view run_of(std::string_view text, std::string_view characters) {
     return text.substr(0, std::min(text.find_first_not_of(characters), text.size()));
 }
 
-Prompt fresh(const Script& script) { return {512, 512, script.sample_steps, script.sample_scale}; }
-
-/// A prompt of a .toml or .json file; one of text is a line.
-Prompt prompt_of(const io::Document& file, const io::Node& node, std::string path, const Script& script,
-                 Diagnostics& complaints, Prompt out) {
-    if (node.text() != nullptr) return sd_scripts::prompt_of(*node.text(), script);
-    io::Fields fields(file, node, std::move(path), complaints, io::Nulls::are_absent);
-    out.width = fields.integer("width", {1, most_side}, out.width);
-    out.height = fields.integer("height", {1, most_side}, out.height);
-    out.steps = fields.integer("sample_steps", {1, most_sample_steps}, out.steps);
-    out.scale = fields.number("scale", io::NumberRange{}, out.scale);
-    return out;
+Prompt fresh(const Script& script, SaidAt at) {
+    return {512, 512, script.sample_steps, script.sample_scale, std::move(at)};
 }
 
-/// load_prompts: a .json is a list; a .toml has them in prompt.subset, and what all have in prompt.
-std::vector<Prompt> prompts_in(const io::Document& file, const Script& script, Diagnostics& complaints) {
-    std::vector<Prompt> out;
-    const io::Node* list = &file.root;
-    Prompt base = fresh(script);
-    std::string path;
-    if (const io::Node* common = file.root.find("prompt"); common != nullptr && common->map() != nullptr) {
-        base = prompt_of(file, *common, "prompt", script, complaints, base);
-        list = common->find("subset");
-        path = "prompt.subset";
-    }
-    if (list == nullptr || list->list() == nullptr) {
-        complaints.push_back({Severity::error,
-                              Problem::wrong_type,
-                              {file.file_name, 0, 0},
-                              path,
-                              {},
-                              {},
-                              file.file_name + " holds no list of prompts"});
+/// What a prompt may say beside its size, its steps and its scale.
+constexpr std::string_view other_keys[] = {
+    "prompt",           "negative_prompt", "seed",       "guidance_scale", "sample_sampler",
+    "controlnet_image", "cfg_trunc_ratio", "renorm_cfg", "flow_shift",     "subset"};
+constexpr std::string_view read_keys[] = {"width", "height", "sample_steps", "scale"};
+
+/// A file of prompts that are maps, .toml or .json.
+class PromptFile {
+  public:
+    PromptFile(const io::Document& file, const Script& script, Diagnostics& complaints, Diagnostics& notes)
+        : file_(file), script_(script), complaints_(complaints), notes_(notes) {}
+
+    /// load_prompts: a .json is a list; a .toml has them in prompt.subset, and what all have in prompt.
+    std::vector<Prompt> read() {
+        std::vector<Prompt> out;
+        const io::Node* list = &file_.root;
+        Prompt base = fresh(script_, {});
+        std::string path;
+        const io::Node* common = file_.root.find("prompt");
+        if (common != nullptr && common->map() != nullptr) {
+            base = prompt_of(*common, "prompt", base);
+            list = common->find("subset");
+            path = "prompt.subset";
+        }
+        if (list == nullptr || list->list() == nullptr) {
+            complaints_.push_back({Severity::error,
+                                   Problem::wrong_type,
+                                   {file_.file_name, 0, 0},
+                                   path,
+                                   {},
+                                   {},
+                                   file_.file_name + " holds no list of prompts"});
+            return out;
+        }
+        for (std::size_t i = 0; i < list->list()->size(); ++i) {
+            const io::Node& one = (*list->list())[i];
+            const std::string at = path + "[" + std::to_string(i) + "]";
+            out.push_back(prompt_of(one, at, base));
+            if (list != &file_.root) twice(*common, one, at);
+        }
         return out;
     }
-    for (std::size_t i = 0; i < list->list()->size(); ++i)
-        out.push_back(
-            prompt_of(file, (*list->list())[i], path + "[" + std::to_string(i) + "]", script, complaints, base));
-    return out;
-}
+
+  private:
+    /// One of text is a line.
+    Prompt prompt_of(const io::Node& node, const std::string& path, Prompt out) {
+        const SaidAt at{file_.place_of(node), path};
+        if (node.text() != nullptr) return sd_scripts::prompt_of(*node.text(), script_, at, notes_);
+        io::Fields fields(file_, node, path, complaints_, io::Nulls::are_absent);
+        out.width = fields.integer("width", {1, most_side}, out.width);
+        out.height = fields.integer("height", {1, most_side}, out.height);
+        out.steps = fields.integer("sample_steps", {1, most_sample_steps}, out.steps);
+        out.scale = fields.number("scale", io::NumberRange{}, out.scale);
+        out.at = at;
+        fields.ignore(other_keys);
+        if (node.map() == nullptr) return out;
+        io::Fields unknown(file_, node, path, notes_, io::Nulls::are_absent);
+        unknown.ignore(other_keys);
+        unknown.ignore(read_keys);
+        unknown.finish(Severity::warning);
+        return out;
+    }
+
+    /// dict(**data["prompt"], **subset)
+    void twice(const io::Node& common, const io::Node& one, const std::string& path) {
+        for (const io::Member& member : one.map() != nullptr ? *one.map() : io::Map{})
+            if (common.find(member.key) != nullptr)
+                complaints_.push_back({Severity::error,
+                                       Problem::conflict,
+                                       file_.place_of(member.key_span),
+                                       path + "." + member.key,
+                                       member.value.spelled(),
+                                       {},
+                                       "the trainer fails: " + member.key + " stands in prompt, too"});
+    }
+
+    const io::Document& file_;
+    const Script& script_;
+    Diagnostics& complaints_;
+    Diagnostics& notes_;
+};
 
 std::vector<Prompt> read_prompts(const io::Document& document, const Config& config, Diagnostics& complaints,
                                  Diagnostics& notes) {
     const Arguments& arguments = config.arguments;
     const Script& script = *arguments.script;
     if (arguments.sample_prompts.empty()) return {};  // of a file that is not named there is a complaint
-    if (arguments.prompts_in_place) return prompts_of(arguments.sample_prompts, script);
     const std::string& word = arguments.sample_prompts;
+    const SaidAt at = config.at(document, "sample_prompts");
+    if (arguments.prompts_in_place) return prompts_of(word, script, at, notes);
     fs::path path = word;
     if (!is_there(path)) path = (fs::path(document.file_name).parent_path() / word).lexically_normal();
     if (!is_there(path)) {
-        const SaidAt at = config.at(document, "sample_prompts");
         notes.push_back({Severity::note,
                          Problem::file_not_found,
                          at.place,
@@ -84,53 +130,83 @@ std::vector<Prompt> read_prompts(const io::Document& document, const Config& con
                          word,
                          {},
                          word + " is no file here: taken for one prompt without a size, which is 512x512"});
-        return {fresh(script)};
+        return {fresh(script, at)};
     }
-    if (!word.ends_with(".toml") && !word.ends_with(".json")) {
+    const auto failed = [&](const Diagnostics& why) {
+        complaints.insert(complaints.end(), why.begin(), why.end());
+        return std::vector<Prompt>{};
+    };
+    if (word.ends_with(".txt")) {
         const expected<std::string> text = io::read_file(path);
-        if (text) return prompts_of(*text, script);
-        complaints.insert(complaints.end(), text.error().begin(), text.error().end());
-        return {};
+        if (!text) return failed(text.error());
+        return prompts_of(*text, script, {{path.string(), 1, 1}, {}}, notes);
     }
+    if (!word.ends_with(".toml") && !word.ends_with(".json"))
+        return failed({{Severity::error,
+                        Problem::bad_value,
+                        at.place,
+                        at.key,
+                        word,
+                        {},
+                        "the trainer fails: a file of prompts is a .txt, .toml or .json"}});
     const expected<io::Document> file = io::open(path);
-    if (file) return prompts_in(*file, script, complaints);
-    complaints.insert(complaints.end(), file.error().begin(), file.error().end());
-    return {};
+    if (!file) return failed(file.error());
+    return PromptFile(*file, script, complaints, notes).read();
 }
 
 }  // namespace
 
-Prompt prompt_of(std::string_view line, const Script& script) {
-    constexpr std::string_view digits = "0123456789";
-    Prompt out = fresh(script);
+Prompt prompt_of(std::string_view line, const Script& script, const SaidAt& at, Diagnostics& notes) {
+    constexpr std::string_view digits = "0123456789", decimals = "0123456789.";
+    constexpr std::array<std::string_view, 12> flags{"w", "h",  "s",  "l",   "d",    "g",
+                                                     "n", "ss", "cn", "ctr", "rcfg", "fs"};
+    Prompt out = fresh(script, at);
+    const auto passed_over = [&](Problem problem, const std::string& flag, std::string_view value, std::string text) {
+        std::string near = problem == Problem::unknown_key ? nearest(flag, flags) : "";
+        if (!near.empty()) near = "--" + near;
+        notes.push_back({Severity::warning, problem, at.place, at.key, "--" + flag + " " + std::string(value),
+                         std::move(near), std::move(text)});
+    };
     // re.match looks at the words before the first " --", too.
-    for (std::size_t from = 0; from != std::string_view::npos;) {
+    bool is_flag = false;
+    for (std::size_t from = 0; from != std::string_view::npos; is_flag = true) {
         const std::size_t next = line.find(" --", from);
-        const std::string_view word = line.substr(from, next == std::string_view::npos ? next : next - from);
+        const std::string_view words = line.substr(from, next == std::string_view::npos ? next : next - from);
         from = next == std::string_view::npos ? next : next + 3;
-        if (word.size() < 3 || word[1] != ' ') continue;
-        const std::string_view value = word.substr(2);
-        const char flag = lower(std::string(1, word[0])).front();
-        if (const std::optional<std::int64_t> whole = integer_of(run_of(value, digits))) {
-            if (flag == 'w') out.width = std::min(*whole, most_side);
-            if (flag == 'h') out.height = std::min(*whole, most_side);
-            if (flag == 's') out.steps = std::clamp<std::int64_t>(*whole, 1, most_sample_steps);
+        const std::size_t blank = std::min(words.find(' '), words.size());
+        const std::string flag = lower(std::string(words.substr(0, blank)));
+        const std::string_view value = words.substr(std::min(blank + 1, words.size()));
+        if (std::find(flags.begin(), flags.end(), flag) == flags.end()) {
+            if (is_flag)
+                passed_over(Problem::unknown_key, flag, value,
+                            "the trainer knows no --" + flag + " of a prompt, and passes over it");
+            continue;
         }
-        if (const std::optional<double> number = number_of(run_of(value, "0123456789.")); number && flag == 'l')
-            out.scale = *number;
+        const bool is_whole = flag == "w" || flag == "h" || flag == "s" || flag == "d";
+        const bool is_number = is_whole || flag == "l" || flag == "g";
+        const std::string_view number = run_of(value, is_whole ? digits : decimals);
+        const std::optional<std::int64_t> whole = is_whole ? integer_of(number) : std::nullopt;
+        const std::optional<double> decimal = is_number && !is_whole ? number_of(number) : std::nullopt;
+        if (is_flag && (is_number ? !whole && !decimal : value.empty()))
+            passed_over(Problem::bad_value, flag, value,
+                        "--" + flag + " wants a " + (is_number ? "number" : "text") + ", and is passed over");
+        if (flag == "w" && whole) out.width = std::min(*whole, most_side);
+        if (flag == "h" && whole) out.height = std::min(*whole, most_side);
+        if (flag == "s" && whole) out.steps = std::clamp<std::int64_t>(*whole, 1, most_sample_steps);
+        if (flag == "l" && decimal) out.scale = *decimal;
     }
     return out;
 }
 
-std::vector<Prompt> prompts_of(std::string_view text, const Script& script) {
+std::vector<Prompt> prompts_of(std::string_view text, const Script& script, SaidAt at, Diagnostics& notes) {
     std::vector<Prompt> out;
-    while (!text.empty()) {
+    for (; !text.empty(); at.place.line += at.key.empty() ? 1 : 0) {  // a field of the GUI stands in one line
         const std::size_t end = std::min(text.find('\n'), text.size());
         const std::string_view line = text.substr(0, end);
         text.remove_prefix(std::min(end + 1, text.size()));
         const std::size_t from = line.find_first_not_of(" \t\r");
         if (from == std::string_view::npos || line.front() == '#') continue;
-        out.push_back(prompt_of(line.substr(from), script));
+        out.push_back(prompt_of(line.substr(from, line.find_last_not_of(" \t\r") + 1 - from), script, at, notes));
     }
     return out;
 }
@@ -150,6 +226,14 @@ job::Sampling sampling_of(const io::Document& document, const Config& config, st
     for (const Prompt& prompt : read_prompts(document, config, complaints, notes)) {
         const auto side = [step](std::int64_t said) { return std::max<std::int64_t>(64, said - said % step); };
         const job::Batch image{side(prompt.width), side(prompt.height), 1, 1};
+        const std::int64_t divisor = arguments.script->side_step;
+        for (const std::int64_t one : {image.width, image.height})
+            if (one % divisor != 0)
+                complaints.push_back({Severity::error, Problem::conflict, prompt.at.place, prompt.at.key,
+                                      std::to_string(one), std::to_string(std::max(divisor, one / divisor * divisor)),
+                                      "the trainer fails at this sample: sides of " +
+                                          std::string(arguments.script->title) + " must be divisible by " +
+                                          std::to_string(divisor) + ", not " + std::to_string(one)});
         if (seen.insert({image.width, image.height}).second) images.push_back(image);
         all.push_back(image);
         out.steps = std::max(out.steps, prompt.steps);

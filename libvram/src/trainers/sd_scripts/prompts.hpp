@@ -15,13 +15,17 @@ namespace vram::trainers::sd_scripts {
 struct Prompt {
     std::int64_t width = 512, height = 512, steps = 0;
     double scale = 0;
+    SaidAt at{};
     bool operator==(const Prompt&) const = default;
 };
 
-/// A line of a file of prompts: "a cat --w 832 --h 1216 --s 20 --l 4". Source: train_util.py, line_to_prompt_dict.
-[[nodiscard]] Prompt prompt_of(std::string_view line, const Script& script);
-/// The prompts of a text: blank lines and those that start with '#' are none. Source: train_util.py, load_prompts.
-[[nodiscard]] std::vector<Prompt> prompts_of(std::string_view text, const Script& script);
+/// A line of a file of prompts: "a cat --w 832 --h 1216 --s 20 --l 4". Flags that the trainer passes over, as unknown
+/// or for what stands behind them, are warnings. Source: train_util.py, line_to_prompt_dict.
+[[nodiscard]] Prompt prompt_of(std::string_view line, const Script& script, const SaidAt& at, Diagnostics& notes);
+/// The prompts of a text, which starts at `at`: blank lines and those that start with '#' are none. Source:
+/// train_util.py, load_prompts.
+[[nodiscard]] std::vector<Prompt> prompts_of(std::string_view text, const Script& script, SaidAt at,
+                                             Diagnostics& notes);
 
 /// What is rendered: the prompts of the file, read from where the trainer is started or from beside the config, .txt,
 /// .toml or .json; of the GUI those of its field. A file that is not there is taken for one prompt that says nothing

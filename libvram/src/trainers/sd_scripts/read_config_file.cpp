@@ -27,27 +27,41 @@ constexpr std::array<OtherScript, 4> other_scripts{{
 }};
 
 /// network_args, each as an argument of its own.
-void put_network_args(Namespace& said, const io::Document& document, const Node& value, const SaidAt& at) {
-    const auto put = [&](const std::string& text, SaidAt where) {
+void put_network_args(Reading& reading, const Node& value, const SaidAt& at) {
+    const io::List* items = value.list();
+    for (std::size_t i = 0; items != nullptr && i < items->size(); ++i) {
+        const Node& item = (*items)[i];
+        const bool has_place = item.origin == io::Origin::file;
+        const SaidAt where{has_place ? reading.document.place_of(item) : at.place,
+                           has_place ? at.key + "[" + std::to_string(i) + "]" : at.key};
+        const std::string text = item.spelled();
         const std::size_t equals = text.find('=');
-        const std::string name = text.substr(0, equals);
-        Node node{equals == std::string::npos ? std::string() : text.substr(equals + 1)};
-        said.set({"network_args." + name, std::move(node), std::move(where), true});
-    };
-    if (const io::List* items = value.list())
-        for (std::size_t i = 0; i < items->size(); ++i) {
-            const Node& item = (*items)[i];
-            const bool has_place = item.origin == io::Origin::file;
-            put(item.spelled(), {has_place ? document.place_of(item) : at.place,
-                                 has_place ? at.key + "[" + std::to_string(i) + "]" : at.key});
-        }
-    else if (value.text() != nullptr)
-        put(*value.text(), at);
+        if (equals == std::string::npos)
+            reading.complaints.push_back({Severity::error,
+                                          Problem::bad_value,
+                                          where.place,
+                                          where.key,
+                                          text,
+                                          {},
+                                          "the trainer stops: an argument of the network is key=value, not " + text});
+        else
+            reading.config.said.set(
+                {"network_args." + text.substr(0, equals), Node{text.substr(equals + 1)}, where, true});
+    }
 }
 
 void set(Reading& reading, const std::string& name, const Node& value, SaidAt at, bool converted) {
-    if (name == "network_args") put_network_args(reading.config.said, reading.document, value, at);
+    if (name == "network_args") put_network_args(reading, value, at);
     reading.config.said.set({name, value, std::move(at), converted});
+}
+
+/// The arguments that a flag of a command line may be: the one of its name, or those that begin so.
+std::vector<const Key*> flagged(std::string_view name) {
+    if (const Key* key = argument_key(name)) return {key};
+    std::vector<const Key*> out;
+    for (const Key& key : argument_keys())
+        if (!name.empty() && key.name.starts_with(name)) out.push_back(&key);
+    return out;
 }
 
 class ConfigFile {
@@ -72,6 +86,7 @@ class ConfigFile {
                 most = count;
                 reading_.config.section = name;
             }
+        reading_.check_types();
         const Script* found = script(said);
         if (found != nullptr) unknown_arguments();
         return found;
@@ -80,6 +95,15 @@ class ConfigFile {
   private:
     void take(const io::Member& member, const std::string& section) {
         const SaidAt at{reading_.document.place_of(member.value), section + member.key};
+        if (const Argument* before = reading_.config.said.find(member.key))
+            reading_.notes.push_back({Severity::warning,
+                                      Problem::duplicate_key,
+                                      reading_.document.place_of(member.key_span),
+                                      at.key,
+                                      member.value.spelled(),
+                                      {},
+                                      member.key + " stands in two sections: here it counts, and not as " +
+                                          before->at.key + " in line " + std::to_string(before->at.place.line)});
         set(reading_, member.key, member.value, at, false);
         if (argument_key(member.key) == nullptr) unknown_.push_back({&member, section + member.key});
     }
@@ -146,32 +170,48 @@ bool is_said(const Node& root, std::string_view name) {
 const Script* read_config_file(Reading& reading, const Script* script) { return ConfigFile(reading).read(script); }
 
 void read_command_line(Reading& reading, const std::vector<std::string>& words, const SaidAt& at) {
+    const auto stops = [&](Problem problem, const std::string& word, std::string near, const std::string& why) {
+        reading.complaints.push_back(
+            {Severity::error, problem, at.place, at.key, word, std::move(near), "the trainer stops: " + why});
+    };
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
         const std::size_t equals = word.find('=');
-        const std::string name =
-            word.starts_with("--") ? word.substr(2, equals == std::string::npos ? equals : equals - 2) : std::string();
-        const Key* key = name.empty() ? nullptr : argument_key(name);
-        if (key == nullptr) {
-            std::string near(nearest_argument(name));
+        const std::string flag = word.substr(0, equals);
+        const std::vector<const Key*> keys =
+            flag.starts_with("--") ? flagged(flag.substr(2)) : std::vector<const Key*>{};
+        if (keys.empty()) {
+            std::string near(flag.starts_with("--") ? nearest_argument(flag.substr(2)) : "");
             if (!near.empty()) near = "--" + near;
-            reading.complaints.push_back({Severity::error, Problem::unknown_key, at.place, at.key, word,
-                                          std::move(near), "the trainer stops: it knows no argument " + word});
+            stops(Problem::unknown_key, word, std::move(near), "it knows no argument " + word);
             continue;
         }
+        if (keys.size() > 1) {
+            stops(Problem::bad_value, word, "--" + std::string(keys.front()->name),
+                  flag + " may be --" + std::string(keys[0]->name) + " or --" + std::string(keys[1]->name));
+            continue;
+        }
+        const Key& key = *keys.front();
+        const std::string name = "--" + std::string(key.name);
         io::List values;
         if (equals != std::string::npos) values.push_back(Node{word.substr(equals + 1)});
-        const bool takes_more = key->takes == Takes::list || (key->takes != Takes::flag && values.empty());
+        const bool takes_more = key.takes != Takes::flag && values.empty();
+        const bool is_list = key.takes == Takes::list || key.takes == Takes::numbers;
         while (takes_more && i + 1 < words.size() && !words[i + 1].starts_with("--")) {
             values.push_back(Node{words[++i]});
-            if (key->takes != Takes::list) break;
+            if (!is_list) break;
         }
-        Node value{true};
-        if (key->takes == Takes::list)
-            value = Node{std::move(values)};
-        else if (key->takes != Takes::flag)
-            value = values.empty() ? Node{} : std::move(values.front());
-        set(reading, name, value, at, true);
+        if (key.takes == Takes::flag && !values.empty()) {
+            stops(Problem::bad_value, word, name, name + " takes no value");
+        } else if (key.takes == Takes::flag) {
+            set(reading, std::string(key.name), Node{true}, at, true);
+        } else if (is_list) {
+            set(reading, std::string(key.name), Node{std::move(values)}, at, true);
+        } else if (values.empty()) {
+            stops(Problem::missing_key, word, {}, name + " wants a value");
+        } else {
+            set(reading, std::string(key.name), values.front(), at, true);
+        }
     }
 }
 

@@ -34,8 +34,14 @@ constexpr std::string_view subset_keys[] = {"face_crop_aug_range",
                                             "cache_info"};
 constexpr std::string_view dataset_keys[] = {"validation_seed", "network_multiplier", "resize_interpolation"};
 
+void say(io::Fields& fields, std::string_view key, Said& said) {
+    if (fields.has(key)) said.insert_or_assign(std::string(key), SaidAt{fields.place(key), fields.path(key)});
+}
+
 /// What general, a dataset and a subset may all say.
-void read_pictures(io::Fields& fields, PictureSettings& out, std::int64_t& num_repeats) {
+void read_pictures(io::Fields& fields, PictureSettings& out, Said& said, std::int64_t& num_repeats) {
+    for (const std::string_view key : {"color_aug", "random_crop"}) say(fields, key, said);
+    for (const std::string_view key : caption_changes) say(fields, key, said);
     num_repeats = fields.integer("num_repeats", {-most_repeats, most_repeats}, num_repeats);
     out.color_aug = fields.boolean("color_aug", out.color_aug);
     out.random_crop = fields.boolean("random_crop", out.random_crop);
@@ -46,26 +52,23 @@ void read_pictures(io::Fields& fields, PictureSettings& out, std::int64_t& num_r
 }
 
 /// What general and a dataset may say.
-void read_settings(io::Fields& fields, DatasetSettings& out, std::int64_t& num_repeats, SaidAt& resolution_at,
-                   SaidAt& steps_at) {
+void read_settings(io::Fields& fields, DatasetSettings& out, Said& said, std::int64_t& num_repeats) {
+    for (const std::string_view key : {"resolution", "bucket_reso_steps"}) say(fields, key, said);
     if (const auto sides = fields.integers("resolution", {64, most_side}, {2, 2}, io::Single::is_a_list)) {
         out.width = sides->front();
         out.height = sides->back();
-        resolution_at = {fields.place("resolution"), fields.path("resolution")};
     }
     out.batch_size = fields.integer("batch_size", {1, most_items}, out.batch_size);
     out.enable_bucket = fields.boolean("enable_bucket", out.enable_bucket);
     out.bucket_no_upscale = fields.boolean("bucket_no_upscale", out.bucket_no_upscale);
     out.min_bucket_reso = fields.integer("min_bucket_reso", {1, most_side}, out.min_bucket_reso);
     out.max_bucket_reso = fields.integer("max_bucket_reso", {1, most_side}, out.max_bucket_reso);
-    if (fields.has("bucket_reso_steps"))
-        steps_at = {fields.place("bucket_reso_steps"), fields.path("bucket_reso_steps")};
     out.bucket_reso_steps = fields.integer("bucket_reso_steps", {1, most_side}, out.bucket_reso_steps);
     if (const double split = fields.number("validation_split", io::NumberRange{}, 0.0); split > 0 && split <= 1)
         fields.complain("validation_split", Problem::unsupported,
                         "validation_split is not modelled: part of the pictures is predicted without gradients, too");
     fields.ignore(dataset_keys);
-    read_pictures(fields, out.pictures, num_repeats);
+    read_pictures(fields, out.pictures, said, num_repeats);
 }
 
 /// Where the trainer is started, or beside the file.
@@ -85,7 +88,7 @@ class DatasetFile {
         defaults.said_in = file_.file_name;
         std::int64_t repeats = config_.arguments.dataset_repeats;
         io::Fields general = root.map("general");
-        read_settings(general, defaults.settings, repeats, defaults.resolution_at, defaults.steps_at);
+        read_settings(general, defaults.settings, defaults.said, repeats);
         general.finish();
         std::vector<Dataset> out;
         if (!root.require("datasets")) return out;
@@ -97,12 +100,15 @@ class DatasetFile {
 
   private:
     Dataset dataset(io::Fields& fields, Dataset out, std::int64_t repeats) {
-        read_settings(fields, out.settings, repeats, out.resolution_at, out.steps_at);
+        read_settings(fields, out.settings, out.said, repeats);
+        if (SaidAt& at = out.said.at("resolution"); out.settings.width == 0 && at.place.file != file_.file_name)
+            at = {fields.place("resolution"), fields.path("resolution")};  // where it is missing
         for (io::Fields& one : fields.maps("subsets", {0, most_datasets})) {
             std::int64_t own = repeats;
             Subset subset;
             subset.pictures = out.settings.pictures;
-            read_pictures(one, subset.pictures, own);
+            subset.said = out.said;
+            read_pictures(one, subset.pictures, subset.said, own);
             subset.num_repeats = own;
             subset.is_reg = one.boolean("is_reg", false);
             if (one.boolean("alpha_mask", false))
@@ -129,8 +135,7 @@ class DatasetFile {
 };
 
 /// generate_dreambooth_subsets_config_by_subdirs
-void subdirectories(const std::string& folder, const SaidAt& at, bool is_reg, const PictureSettings& pictures,
-                    std::vector<Subset>& out) {
+void subdirectories(const std::string& folder, const SaidAt& at, bool is_reg, Dataset& out) {
     std::error_code error;
     std::vector<Subset> found;
     for (fs::directory_iterator walk(folder, fs::directory_options::skip_permission_denied, error);
@@ -141,10 +146,11 @@ void subdirectories(const std::string& folder, const SaidAt& at, bool is_reg, co
         const std::string name = walk->path().filename().string();
         const std::optional<std::int64_t> repeats = integer_of(name.substr(0, name.find('_')));
         if (repeats.value_or(0) < 1) continue;
-        found.push_back({walk->path().string(), at, std::min(*repeats, most_repeats), is_reg, pictures});
+        found.push_back(
+            {walk->path().string(), at, std::min(*repeats, most_repeats), is_reg, out.settings.pictures, out.said});
     }
     std::sort(found.begin(), found.end(), [](const Subset& a, const Subset& b) { return a.image_dir < b.image_dir; });
-    out.insert(out.end(), found.begin(), found.end());
+    out.subsets.insert(out.subsets.end(), found.begin(), found.end());
 }
 
 void note(Diagnostics& notes, const SaidAt& at, const std::string& found, std::string text) {
@@ -158,8 +164,9 @@ std::vector<Dataset> read_datasets(const io::Document& document, const Config& c
     const Arguments& arguments = config.arguments;
     Dataset only;
     only.settings = arguments.dataset;
-    only.resolution_at = config.at(document, "resolution");
-    only.steps_at = config.at(document, "bucket_reso_steps");
+    for (const std::string_view key : {"resolution", "bucket_reso_steps", "color_aug", "random_crop"})
+        only.said.emplace(key, config.at(document, key));
+    for (const std::string_view key : caption_changes) only.said.emplace(key, config.at(document, key));
     if (!arguments.dataset_config.empty()) {
         const SaidAt at = config.at(document, "dataset_config");
         const fs::path path = located(document, arguments.dataset_config);
@@ -183,8 +190,8 @@ std::vector<Dataset> read_datasets(const io::Document& document, const Config& c
             return {};
         }
         note(notes, at, arguments.dataset_config,
-             arguments.dataset_config + " is no file here: sizes and batches are taken from " + only.resolution_at.key +
-                 " and what stands beside it");
+             arguments.dataset_config + " is no file here: sizes and batches are taken from " +
+                 only.said.at("resolution").key + " and what stands beside it");
         return {only};
     }
     for (const auto& [name, folder] :
@@ -194,8 +201,7 @@ std::vector<Dataset> read_datasets(const io::Document& document, const Config& c
         const fs::path path = located(document, *folder);
         std::error_code error;
         if (is_there(path) && fs::is_directory(path, error))
-            subdirectories(path.string(), at, std::string_view(name) == "reg_data_dir", only.settings.pictures,
-                           only.subsets);
+            subdirectories(path.string(), at, std::string_view(name) == "reg_data_dir", only);
         else
             note(notes, at, *folder, *folder + " is no folder here");
     }
@@ -212,35 +218,31 @@ void check_datasets(const io::Document& document, const Config& config, const st
         complaints.push_back(
             {Severity::error, problem, at.place, at.key, std::move(found), std::move(nearest), std::move(text)});
     };
-    const auto at_or_file = [&](const Dataset& dataset, std::string_view name) {
-        if (dataset.said_in.empty() || config.said.find(name) != nullptr) return config.at(document, name);
-        return SaidAt{{dataset.said_in, 0, 0}, std::string(name)};
-    };
     for (const Dataset& dataset : datasets) {
         const DatasetSettings& said = dataset.settings;
         const bool is_sized = said.width != 0 && said.height != 0;
         if (!is_sized && !dataset.said_in.empty())  // of the file itself there is a complaint
-            complain(Problem::missing_key, dataset.resolution_at, {}, {}, "a dataset has no resolution");
-        std::vector<const PictureSettings*> all{&said.pictures};
-        if (!dataset.subsets.empty()) all.clear();
-        for (const Subset& subset : dataset.subsets) all.push_back(&subset.pictures);
-        for (const PictureSettings* pictures : all) {
+            complain(Problem::missing_key, dataset.said.at("resolution"), {}, {}, "a dataset has no resolution");
+        std::vector<std::pair<const PictureSettings*, const Said*>> all;
+        if (dataset.subsets.empty()) all.emplace_back(&said.pictures, &dataset.said);
+        for (const Subset& subset : dataset.subsets) all.emplace_back(&subset.pictures, &subset.said);
+        for (const auto& [pictures, at] : all) {
             for (const auto& [name, on] :
                  {std::pair{"color_aug", pictures->color_aug}, {"random_crop", pictures->random_crop}})
                 if (arguments.cache_latents && on)
-                    complain(Problem::conflict, at_or_file(dataset, name), "true", "false",
+                    complain(Problem::conflict, at->find(name)->second, "true", "false",
                              "the trainer stops: with " + std::string(name) +
                                  " pictures change, and cache_latents keeps them");
             for (std::size_t i = 0; i < caption_changes.size(); ++i)
                 if (arguments.cache_text_encoder_outputs && pictures->changes[i] > 0)
-                    complain(Problem::conflict, at_or_file(dataset, caption_changes[i]), {}, {},
+                    complain(Problem::conflict, at->find(caption_changes[i])->second, {}, {},
                              "the trainer stops: with " + std::string(caption_changes[i]) +
                                  " captions change, and cache_text_encoder_outputs keeps them");
         }
         if (!said.enable_bucket) continue;
         const std::int64_t steps = said.bucket_reso_steps, divisor = arguments.script->bucket_reso_steps;
         if (steps % divisor != 0)
-            complain(Problem::conflict, dataset.steps_at, std::to_string(steps),
+            complain(Problem::conflict, dataset.said.at("bucket_reso_steps"), std::to_string(steps),
                      std::to_string(std::max(divisor, (steps + divisor / 2) / divisor * divisor)),
                      "the trainer stops: " + std::string(arguments.script->file) + " wants bucket_reso_steps that " +
                          std::to_string(divisor) + " divides, not " + std::to_string(steps));
@@ -248,10 +250,10 @@ void check_datasets(const io::Document& document, const Config& config, const st
         const std::int64_t low = said.min_bucket_reso - said.min_bucket_reso % steps;
         const std::int64_t high = (said.max_bucket_reso + steps - 1) / steps * steps;
         if (is_sized && std::min(said.width, said.height) < low)
-            complain(Problem::conflict, dataset.resolution_at, {}, {},
+            complain(Problem::conflict, dataset.said.at("resolution"), {}, {},
                      "the trainer stops: min_bucket_reso " + std::to_string(low) + " is above the resolution");
         if (is_sized && std::max(said.width, said.height) > high)
-            complain(Problem::conflict, dataset.resolution_at, {}, {},
+            complain(Problem::conflict, dataset.said.at("resolution"), {}, {},
                      "the trainer stops: max_bucket_reso " + std::to_string(high) + " is below the resolution");
     }
     // The batch size of a dataset file wins over the command line's.

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "trainers/sd_scripts/gui.hpp"
 #include "trainers/sd_scripts/keys.hpp"
@@ -194,11 +195,8 @@ class Gui {
                 "train_inpainting", Problem::unsupported,
                 "train_inpainting is not modelled: its model takes a mask and the masked picture beside the latents");
         dropped_zeros();
-        const SaidAt more = at("additional_parameters");
-        std::string words = field("additional_parameters").spelled();
-        words.erase(std::remove(words.begin(), words.end(), '"'), words.end());
-        if (const Node* node = root_.find("additional_parameters"); node != nullptr && node->text() != nullptr)
-            read_command_line(reading_, split(words), more);
+        additional_parameters();
+        reading_.check_types();
         unknown_fields();
         return script;
     }
@@ -233,7 +231,15 @@ class Gui {
     }
     template <std::size_t n>
     void put_all(const Field (&fields)[n]) {
-        for (const Field& one : fields) put(one.argument, one.gui, field(one.gui, one.fresh));
+        for (const Field& one : fields) {
+            put(one.argument, one.gui, field(one.gui, one.fresh));
+            const Node* said = root_.find(one.gui);
+            if (said != nullptr && said->is(io::Kind::null) && !std::holds_alternative<std::monostate>(one.fresh))
+                complain(one.gui, Problem::wrong_type,
+                         std::string(one.gui) + " is null, at which the GUI keeps what it shows: " +
+                             fresh_node(one.fresh).spelled() + " in a fresh one",
+                         {}, Severity::warning);
+        }
     }
     /// Written into a text, as Python writes it.
     void put_network_arg(std::string_view gui, Node value) {
@@ -279,6 +285,7 @@ class Gui {
 
     /// Which script the GUI starts; it asks in this order.
     const Script* script_of_boxes() {
+        several_boxes();
         if (truthy(field("sdxl"))) return &sdxl;
         if (truthy(field("flux1_checkbox"))) return &flux;
         for (const auto& [box, what] : other_models)
@@ -287,6 +294,19 @@ class Gui {
                 return nullptr;
             }
         return truthy(field("v2")) ? &sd2 : &sd1;
+    }
+
+    void several_boxes() {
+        std::vector<std::string_view> on;
+        for (const std::string_view box : {"sdxl", "flux1_checkbox"})
+            if (truthy(field(box))) on.push_back(box);
+        for (const auto& [box, what] : other_models)
+            if (truthy(field(box))) on.push_back(box);
+        if (on.size() > 1)
+            complain(
+                on[1], Problem::conflict,
+                std::string(on[1]) + " counts for nothing beside " + std::string(on[0]) + ", which the GUI asks first",
+                "false", Severity::warning);
     }
 
     void optimizer() {
@@ -337,21 +357,26 @@ class Gui {
         }
     }
 
-    [[nodiscard]] double rate(std::string_view gui, double fresh) const {
+    /// Nothing after a complaint.
+    [[nodiscard]] std::optional<double> rate(std::string_view gui, double fresh) {
         const Node said = field(gui, fresh);
         if (const std::int64_t* whole = said.integer()) return static_cast<double>(*whole);
         if (const double* number = said.number()) return *number;
-        if (const std::string* text = said.text()) return number_of(*text).value_or(0);
-        return 0;
+        if (said.text() != nullptr && said.text()->empty()) return 0;
+        const std::optional<double> number = said.text() != nullptr ? number_of(*said.text()) : std::nullopt;
+        if (!number) complain(gui, Problem::wrong_type, std::string(gui) + " must be a number, not " + said.spelled());
+        return number;
     }
     /// resolve_network_train_flags
     void learning_rates() {
-        const double text_encoder = rate("text_encoder_lr", 1e-4), unet = rate("unet_lr", 1e-4);
-        if (text_encoder == 0 && unet == 0 && rate("learning_rate", 1e-4) == 0)
+        const std::optional<double> all = rate("learning_rate", 1e-4), unet = rate("unet_lr", 1e-4);
+        const std::optional<double> text_encoder = rate("text_encoder_lr", 1e-4);
+        if (!all || !unet || !text_encoder) return;
+        if (text_encoder == 0 && unet == 0 && all == 0)
             complain("learning_rate", Problem::conflict, "the GUI starts nothing: every learning rate is 0");
         if (text_encoder == 0 && unet != 0) put("network_train_unet_only", "text_encoder_lr", Node{true});
         if (text_encoder != 0 && unet == 0) put("network_train_text_encoder_only", "unet_lr", Node{true});
-        if (text_encoder == 0 && rate("t5xxl_lr", 0) > 0)
+        if (text_encoder == 0 && rate("t5xxl_lr", 0).value_or(0) > 0)
             complain("t5xxl_lr", Problem::conflict,
                      "the GUI starts nothing: a learning rate of T5-XXL wants a text_encoder_lr above 0");
     }
@@ -368,6 +393,17 @@ class Gui {
         if (truthy(field("multi_gpu")))
             complain("multi_gpu", Problem::unsupported, "multi_gpu is not modelled: several cards train at once",
                      "false");
+    }
+
+    void additional_parameters() {
+        const Node said = field(free_text);
+        if (said.is(io::Kind::list) || said.is(io::Kind::map)) {
+            complain(free_text, Problem::wrong_type, std::string(free_text) + " must be a text, not " + said.spelled());
+            return;
+        }
+        std::string words = said.is(io::Kind::null) ? "" : said.spelled();
+        words.erase(std::remove(words.begin(), words.end(), '"'), words.end());
+        read_command_line(reading_, split(words), at(free_text));
     }
 
     /// What a user may have meant by 0, and the trainer never sees.

@@ -66,9 +66,9 @@ constexpr NetworkKey of_flux[] = {
 
 constexpr std::string_view prefix = "network_args.";
 
-/// The adapter's argument `name` as a number; nothing: it is not said.
-std::optional<double> number_at(Reading& reading, std::string_view name) {
-    return reading.number(std::string(prefix) + std::string(name));
+/// The adapter's argument `name`, a probability; nothing: it is not said.
+std::optional<double> probability_at(Reading& reading, std::string_view name) {
+    return reading.probability(std::string(prefix) + std::string(name));
 }
 
 }  // namespace
@@ -84,9 +84,9 @@ void read_network_args(Reading& reading) {
         if (key == known.end()) {
             std::vector<std::string_view> names;
             for (const NetworkKey& one : known) names.push_back(one.name);
-            reading.notes.push_back({Severity::warning, Problem::unknown_key, said.at.place, said.at.key, name,
-                                     nearest(name, names),
-                                     "the network knows no argument " + name + ", and ignores it"});
+            reading.notes.push_back(
+                {Severity::warning, Problem::unknown_key, said.at.place, said.at.key, name, nearest(name, names),
+                 "the network knows no argument " + (name.empty() ? "without a name" : name) + ", and ignores it"});
         } else if (!key->why.empty() && value != key->nothing) {
             reading.complaints.push_back({Severity::error, Problem::unsupported, said.at.place, said.at.key,
                                           name + "=" + value, std::string(key->nothing),
@@ -98,9 +98,12 @@ void read_network_args(Reading& reading) {
                  "(networks/lora_flux.py, get_qkv_mlp_split_dims)"});
         }
     }
-    if (!is_flux) out.conv_dim = reading.integer("network_args.conv_dim", {0, most_rank}).value_or(0);
-    out.rank_dropout = number_at(reading, "rank_dropout").value_or(0) != 0;
-    if (number_at(reading, "module_dropout").value_or(0) != 0)
+    if (!is_flux) {
+        out.conv_dim = reading.integer("network_args.conv_dim", {0, most_rank}).value_or(0);
+        (void)reading.number("network_args.conv_alpha");
+    }
+    out.rank_dropout = probability_at(reading, "rank_dropout").value_or(0) != 0;
+    if (probability_at(reading, "module_dropout").value_or(0) != 0)
         reading.complain("network_args.module_dropout", Problem::unsupported,
                          "module_dropout is played as a step in which no module is dropped, which needs the most", {},
                          Severity::note);

@@ -3,6 +3,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <span>
 #include <variant>
 
 #include "base/text.hpp"
@@ -15,12 +16,12 @@ using Algorithm = job::Bitsandbytes::Algorithm;
 using Loop = job::AdamW::Loop;
 
 struct Known {
-    std::string_view name;  // whose case counts for nothing but of a class in a module
+    std::string_view name;
     job::Optimizer kind;
 };
 
 // transformers' Adafactor scales by the parameter where nothing is said.
-constexpr Known known_names[] = {
+constexpr Known in_any_case[] = {
     {"AdamW", job::AdamW{}},
     {"AdamW8bit", job::Bitsandbytes{}},
     {"Adafactor", job::Adafactor{.scale_parameter = true}},
@@ -36,6 +37,9 @@ constexpr Known known_names[] = {
     {"DAdaptAdam", job::DAdapt{}},
     {"DAdaptLion", job::DAdapt{.algorithm = job::DAdapt::Algorithm::lion}},
     {"AdamWScheduleFree", job::AdamWScheduleFree{}},
+};
+/// Classes of torch.optim, or of the module that is named: their case counts.
+constexpr Known classes[] = {
     {"Adam", job::AdamW{}},
     {"SGD", job::Sgd{}},
     {"Adagrad", job::Adagrad{}},
@@ -90,8 +94,7 @@ constexpr std::string_view numbers[] = {"weight_decay",
                                         "r",
                                         "weight_lr_power",
                                         "log_every",
-                                        "percentile_clipping",
-                                        "min_8bit_size_default"};
+                                        "percentile_clipping"};
 
 /// Python's literals, as far as truth goes.
 bool is_true(const std::string& value) { return value != "False" && value != "None" && number_of(value) != 0.0; }
@@ -164,13 +167,16 @@ class Options {
 
 std::vector<std::string_view> optimizer_names() {
     std::vector<std::string_view> out;
-    for (const Known& known : known_names) out.push_back(known.name);
+    for (const std::span<const Known> all : {std::span<const Known>(in_any_case), std::span<const Known>(classes)})
+        for (const Known& known : all) out.push_back(known.name);
     return out;
 }
 
 std::optional<job::Optimizer> optimizer_named(std::string_view name) {
-    for (const Known& known : known_names)
-        if (lower(std::string(known.name)) == lower(std::string(name))) return known.kind;
+    const std::string written = lower(std::string(name));
+    for (const std::span<const Known> all : {std::span<const Known>(in_any_case), std::span<const Known>(classes)})
+        for (const Known& known : all)
+            if (lower(std::string(known.name)) == written) return known.kind;
     return std::nullopt;
 }
 
@@ -196,6 +202,16 @@ job::Optimizer read_optimizer(Reading& reading) {
                              "the trainer stops: fused_backward_pass does not go with gradient_accumulation_steps");
     }
     std::optional<job::Optimizer> kind = optimizer_named(name);
+    // torch.optim.adamw is a module, and bitsandbytes.optim.adamw8bit is nothing.
+    const bool is_there =
+        std::any_of(std::begin(in_any_case), std::end(in_any_case),
+                    [&](const Known& known) { return lower(std::string(known.name)) == name; }) ||
+        std::any_of(std::begin(classes), std::end(classes), [&](const Known& known) { return known.name == written; });
+    if (kind && !is_there) {
+        reading.complain(at, Problem::bad_value, "the trainer knows no optimizer " + written,
+                         nearest(written, optimizer_names()));
+        return job::AdamW{};
+    }
     if (!kind) {
         const bool is_class = name.find('.') != std::string::npos;
         const bool is_other = std::any_of(std::begin(other_names), std::end(other_names),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "trainers/sd_scripts/keys.hpp"
 #include "trainers/truthy.hpp"
 
 namespace vram::trainers::sd_scripts {
@@ -53,9 +54,15 @@ bool Reading::flag(std::string_view name) {
     const Argument* said = argument(name);
     if (said == nullptr) return false;
     if (said->value.is(io::Kind::list) || said->value.is(io::Kind::map)) {
-        complain(name, Problem::wrong_type, said->at.key + " must be true or false, not " + said->value.spelled());
+        complain(name, Problem::wrong_type,
+                 config.called(document, name) + " must be true or false, not " + said->value.spelled());
         return false;
     }
+    const double* number = said->value.number();
+    const std::int64_t* whole = said->value.integer();
+    if ((number != nullptr && *number != 0 && *number != 1) || (whole != nullptr && *whole != 0 && *whole != 1))
+        complain(name, Problem::wrong_type,
+                 config.called(document, name) + " must be true or false, not " + said->value.spelled(), "true");
     if (const std::string* text = said->value.text()) {
         const std::string word = lower(*text);
         constexpr std::array<std::string_view, 5> no{"false", "no", "off", "none", "0"};
@@ -66,11 +73,13 @@ bool Reading::flag(std::string_view name) {
             return false;
         };
         if (is_in(no))
-            complain(name, Problem::wrong_type, said->at.key + " is a text, which the trainer takes as true", "false",
+            complain(name, Problem::wrong_type,
+                     config.called(document, name) + " is a text, which the trainer takes as true", "false",
                      Severity::warning);
         else if (!is_in(yes) && !word.empty())
             complain(name, Problem::bad_value,
-                     said->at.key + " must be true or false; the trainer takes any text as true", "true");
+                     config.called(document, name) + " must be true or false; the trainer takes any text as true",
+                     "true");
     }
     return truthy(said->value);
 }
@@ -87,14 +96,17 @@ std::optional<std::int64_t> Reading::integer(std::string_view name, Range range)
     else if (const std::string* text = said->value.text(); text != nullptr && said->converted)
         out = integer_of(*text);
     if (!out) {
-        complain(name, Problem::wrong_type, said->at.key + " must be a whole number, not " + shown(said->value));
+        complain(name, Problem::wrong_type,
+                 config.called(document, name) + " must be a whole number, not " + shown(said->value));
         return std::nullopt;
     }
     if (*out < range.min || *out > range.max) {
         const std::int64_t near = *out < range.min ? range.min : range.max;
+        const std::string bounds = range.max == Range{}.max
+                                       ? std::to_string(range.min) + " at least"
+                                       : "from " + std::to_string(range.min) + " to " + std::to_string(range.max);
         complain(name, Problem::out_of_range,
-                 said->at.key + " must be from " + std::to_string(range.min) + " to " + std::to_string(range.max) +
-                     ", not " + std::to_string(*out),
+                 config.called(document, name) + " must be " + bounds + ", not " + std::to_string(*out),
                  std::to_string(near));
         return std::nullopt;
     }
@@ -108,7 +120,16 @@ std::optional<double> Reading::number(std::string_view name) {
     if (const double* number = said->value.number(); number != nullptr && std::isfinite(*number)) return *number;
     if (const std::string* text = said->value.text(); text != nullptr && said->converted)
         if (const std::optional<double> out = number_of(*text)) return out;
-    complain(name, Problem::wrong_type, said->at.key + " must be a number, not " + shown(said->value));
+    complain(name, Problem::wrong_type, config.called(document, name) + " must be a number, not " + shown(said->value));
+    return std::nullopt;
+}
+
+std::optional<double> Reading::probability(std::string_view name) {
+    const std::optional<double> out = number(name);
+    if (!out || (*out >= 0 && *out <= 1)) return out;
+    complain(name, Problem::out_of_range,
+             config.called(document, name) + " must be from 0 to 1, not " + config.said.find(name)->value.spelled(),
+             *out < 0 ? "0" : "1");
     return std::nullopt;
 }
 
@@ -116,7 +137,8 @@ std::string Reading::text(std::string_view name, std::string_view fallback) {
     const Argument* said = argument(name);
     if (said == nullptr) return std::string(fallback);
     if (said->value.is(io::Kind::list) || said->value.is(io::Kind::map)) {
-        complain(name, Problem::wrong_type, said->at.key + " must be a text, not " + said->value.spelled());
+        complain(name, Problem::wrong_type,
+                 config.called(document, name) + " must be a text, not " + said->value.spelled());
         return std::string(fallback);
     }
     return said->value.spelled();
@@ -131,10 +153,37 @@ std::vector<std::string> Reading::list(std::string_view name) {
         return out;
     }
     if (said->value.is(io::Kind::map)) {
-        complain(name, Problem::wrong_type, said->at.key + " must be a list of texts, not a map");
+        complain(name, Problem::wrong_type, config.called(document, name) + " must be a list of texts, not a map");
         return {};
     }
     return {said->value.spelled()};
+}
+
+void Reading::check_types() {
+    for (std::size_t i = 0; i < config.said.all().size(); ++i) {
+        Argument said = config.said.all()[i];
+        const Key* key = argument_key(said.name);
+        if (key == nullptr || said.value.is(io::Kind::null)) continue;
+        const std::size_t before = complaints.size();
+        switch (key->takes) {
+            case Takes::flag: said.value = io::Node{flag(said.name)}; break;
+            case Takes::integer: (void)integer(said.name); break;
+            case Takes::number: (void)number(said.name); break;
+            case Takes::text: (void)text(said.name); break;
+            case Takes::numbers:
+                if (!said.value.is(io::Kind::list)) (void)number(said.name);
+                break;
+            case Takes::list:
+                (void)list(said.name);
+                if (!said.value.is(io::Kind::list) && !said.value.is(io::Kind::map))
+                    complain(said.name, Problem::wrong_type,
+                             config.called(document, said.name) + " must be a list of texts, not " + shown(said.value),
+                             said.value.text() != nullptr ? "[\"" + *said.value.text() + "\"]" : "");
+                break;
+        }
+        if (complaints.size() > before) said.value = io::Node{};
+        config.said.set(std::move(said));
+    }
 }
 
 void Reading::complain(std::string_view name, Problem problem, std::string text, std::string nearest,
@@ -147,7 +196,7 @@ void Reading::complain(std::string_view name, Problem problem, std::string text,
 }
 
 void Reading::refuse(std::string_view name, std::string_view why) {
-    complain(name, Problem::unsupported, config.at(document, name).key + " is not modelled: " + std::string(why));
+    complain(name, Problem::unsupported, config.called(document, name) + " is not modelled: " + std::string(why));
 }
 
 std::optional<std::pair<std::int64_t, std::int64_t>> resolution_of(std::string_view text) {

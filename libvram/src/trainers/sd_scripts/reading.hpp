@@ -20,6 +20,7 @@ inline constexpr std::int64_t most_tokens = 4096;  // of T5
 inline constexpr std::int64_t most_datasets = 1024;
 inline constexpr std::int64_t most_repeats = 1'000'000;  // of a folder
 
+/// From which number to which, both of them among it.
 struct Range {
     std::int64_t min = std::numeric_limits<std::int64_t>::min(), max = std::numeric_limits<std::int64_t>::max();
 };
@@ -39,6 +40,8 @@ class Reading {
     [[nodiscard]] bool flag(std::string_view name);
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range range = {});
     [[nodiscard]] std::optional<double> number(std::string_view name);
+    /// From 0 to 1, as torch's dropout takes it.
+    [[nodiscard]] std::optional<double> probability(std::string_view name);
     [[nodiscard]] std::string text(std::string_view name, std::string_view fallback = "");
     /// A list of texts, or one text as a list of one.
     [[nodiscard]] std::vector<std::string> list(std::string_view name);
@@ -46,6 +49,9 @@ class Reading {
 
     void complain(std::string_view name, Problem problem, std::string text, std::string nearest = {},
                   Severity severity = Severity::error);
+    /// Complains about each argument that is not of its type, and forgets it: argparse converts what a command line
+    /// says, and the trainer fails at what a file says otherwise.
+    void check_types();
     /// Understood and not modelled.
     void refuse(std::string_view name, std::string_view why);
 

@@ -280,3 +280,42 @@ TEST_CASE("sd-scripts: complaints come all at once, keys that nobody knows are w
     REQUIRE(zero.notes.size() == 1);
     CHECK(zero.notes.front().key == "max_grad_norm");
 }
+
+TEST_CASE("sd-scripts: what a user may have meant otherwise is a warning") {
+    struct Case {
+        const char* why;
+        std::string text;
+        Problem problem;
+        const char* key;
+    };
+    for (const Case& c : {
+             Case{"null is what a fresh GUI shows",
+                  R"({"LoRA_type": "Standard", "max_resolution": "512,512", "train_batch_size": null, "clip_skip": 1})",
+                  Problem::wrong_type, "train_batch_size"},
+             Case{"two boxes of models", gui(R"("sdxl": true, "flux1_checkbox": true)"), Problem::conflict,
+                  "flux1_checkbox"},
+             Case{"a key in two sections", toml("[a]\nnetwork_dim = 8\n[b]\nnetwork_dim = 16\n"),
+                  Problem::duplicate_key, "b.network_dim"},
+             Case{"a text for a flag", toml("sdpa = \"false\"\n"), Problem::wrong_type, "sdpa"},
+         }) {
+        CAPTURE(std::string(c.why));
+        const Read out = read(c.text);
+        CHECK(out.complaints.empty());
+        REQUIRE(out.notes.size() == 1);
+        CHECK(out.notes.front().severity == Severity::warning);
+        CHECK(out.notes.front().problem == c.problem);
+        CHECK(out.notes.front().key == c.key);
+    }
+}
+
+TEST_CASE("sd-scripts: a command line is read as argparse reads it") {
+    const auto flags = [](const std::string& words) {
+        return arguments(gui("\"additional_parameters\": \"" + words + "\""));
+    };
+    CHECK(flags("--train_batch_s 4").dataset.batch_size == 4);  // the beginning of one name
+    CHECK(flags("--network_args conv_dim=4 rank_dropout=0.1 --network_dim=16").conv_dim == 4);
+    CHECK(flags("--network_dim 4 --network_dim=16").network_dim == 16);
+    CHECK(flags("--v2 --max_grad_norm -1").max_grad_norm == -1);
+    const Arguments number = arguments(gui("\"additional_parameters\": null, \"train_batch_size\": 3"));
+    CHECK(number.dataset.batch_size == 3);
+}

@@ -99,6 +99,43 @@ TEST_CASE("sd-scripts: a dataset's own file says sizes, and wins over the comman
     CHECK(typo.job.error().front().nearest == "batch_size");
 }
 
+TEST_CASE("sd-scripts: complaints about a dataset's own file stand in it") {
+    const io::TemporaryFolder folder;
+    const std::string subset = "[[datasets.subsets]]\nimage_dir = \"/none\"\n";
+    struct Case {
+        const char* why;
+        std::string dataset;
+        Problem problem;
+        const char* key;
+        std::int32_t line;
+    };
+    for (const Case& c : {
+             Case{"cropped at random", "[[datasets]]\nresolution = 512\n" + subset + "random_crop = true\n",
+                  Problem::conflict, "datasets[0].subsets[0].random_crop", 5},
+             Case{"of general", "[general]\ncolor_aug = true\n[[datasets]]\nresolution = 512\n" + subset,
+                  Problem::conflict, "general.color_aug", 2},
+             Case{"of another type", "[[datasets]]\nresolution = \"512,512\"\n" + subset, Problem::wrong_type,
+                  "datasets[0].resolution", 2},
+             Case{"missing", "[general]\nnum_repeats = 1\n[[datasets]]\n" + subset, Problem::missing_key,
+                  "datasets[0].resolution", 3},
+             Case{"steps", "[[datasets]]\nresolution = 512\nenable_bucket = true\nbucket_reso_steps = 48\n" + subset,
+                  Problem::conflict, "datasets[0].bucket_reso_steps", 4},
+         }) {
+        CAPTURE(std::string(c.why));
+        folder.write("data.toml", c.dataset);
+        const Resolved out = resolved(
+            "pretrained_model_name_or_path = \"a.safetensors\"\nnetwork_module = \"networks.lora\"\n"
+            "cache_latents = true\ndataset_config = \"data.toml\"\n",
+            {}, folder.path("config.toml"));
+        REQUIRE_FALSE(out.job);
+        REQUIRE(out.job.error().size() == 1);
+        CHECK(out.job.error().front().problem == c.problem);
+        CHECK(out.job.error().front().key == c.key);
+        CHECK(out.job.error().front().place.file == folder.path("data.toml"));
+        CHECK(out.job.error().front().place.line == c.line);
+    }
+}
+
 TEST_CASE("sd-scripts: what is not at hand is taken for the heaviest bucket, with a note") {
     const Resolved file = resolved(toml("dataset_config = \"/no/data.toml\"\ntrain_batch_size = 2\n"));
     REQUIRE(file.job);
@@ -132,8 +169,8 @@ TEST_CASE("sd-scripts: what the trainer's checks refuse of a dataset") {
              Case{"cropped at random", "cache_latents = true\nrandom_crop = true\n", Problem::conflict, "random_crop",
                   "false"},
              Case{"changing captions", cached + "shuffle_caption = true\n", Problem::conflict, "shuffle_caption", ""},
-             Case{"a subset's", cached + "dataset_config = \"drops.toml\"\n", Problem::conflict, "caption_dropout_rate",
-                  ""},
+             Case{"a subset's", cached + "dataset_config = \"drops.toml\"\n", Problem::conflict,
+                  "datasets[0].subsets[0].caption_dropout_rate", ""},
              Case{"a subset that keeps them", cached + "dataset_config = \"keeps.toml\"\n", Problem::conflict, "", ""},
              Case{"masks", "dataset_config = \"masks.toml\"\n", Problem::unsupported,
                   "datasets[0].subsets[0].alpha_mask", ""},
