@@ -185,15 +185,18 @@ Prompt prompt_of(std::string_view line, const Script& script, const SaidAt& at, 
         const bool is_whole = flag == "w" || flag == "h" || flag == "s" || flag == "d";
         const bool is_number = is_whole || flag == "l" || flag == "g";
         const std::string_view number = run_of(value, is_whole ? digits : decimals);
-        const std::optional<std::int64_t> whole = is_whole ? integer_of(number) : std::nullopt;
-        const std::optional<double> decimal = is_number && !is_whole ? number_of(number) : std::nullopt;
-        if (is_flag && (is_number ? !whole && !decimal : value.empty()))
+        const std::optional<double> said = is_number ? number_of(number) : std::nullopt;
+        if (is_flag && (is_number ? !said : value.empty()))
             passed_over(Problem::bad_value, flag, value,
                         "--" + flag + " wants a " + (is_number ? "number" : "text") + ", and is passed over");
-        if (flag == "w" && whole) out.width = std::min(*whole, most_side);
-        if (flag == "h" && whole) out.height = std::min(*whole, most_side);
-        if (flag == "s" && whole) out.steps = std::clamp<std::int64_t>(*whole, 1, most_sample_steps);
-        if (flag == "l" && decimal) out.scale = *decimal;
+        if (!said) continue;
+        const auto at_most = [&](std::int64_t most) {
+            return static_cast<std::int64_t>(std::min(*said, static_cast<double>(most)));
+        };
+        if (flag == "w") out.width = at_most(most_side);
+        if (flag == "h") out.height = at_most(most_side);
+        if (flag == "s") out.steps = std::max<std::int64_t>(1, at_most(most_sample_steps));
+        if (flag == "l") out.scale = *said;
     }
     return out;
 }
