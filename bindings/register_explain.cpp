@@ -55,6 +55,9 @@ void register_explained(py::module_& m) {
         .def_readonly("stage", &LiveBlocks::stage)
         .def_readonly("module", &LiveBlocks::module, "In whose forward or backward; of a parameter its name.")
         .def_readonly("class_name", &LiveBlocks::class_name, "Of the module; empty of a parameter.")
+        .def_readonly("line", &LiveBlocks::line,
+                      "The statement of the forward that made them, or whose backward did, below libvram/src: "
+                      "\"models/flux.cpp:66\". Empty: a parameter, or no forward's.")
         .def_readonly("backward", &LiveBlocks::backward);
 
     py::class_<Contribution>(m, "Contribution", py::is_final(),

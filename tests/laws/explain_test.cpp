@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "laws/plays.hpp"
@@ -12,6 +13,7 @@
 
 using namespace vram;
 using advise::Explained;
+constexpr shadow::Category activations = shadow::Category::activations;
 
 namespace {
 
@@ -160,19 +162,29 @@ TEST_CASE("a run that notes where everything comes from leaves the same trace") 
         CAPTURE(profile.id);
         const job::Job job = laws::job_of(profile, laws::Kind::lora, true);
         const laws::Played plain = laws::play(job);
-        shadow::Run run;
+        shadow::Run run({}, false);
         shadow::Provenance provenance;
-        run.memo()->provenance = &provenance;
+        run.provenance = &provenance;
         (void)trainers::torch::play(job, laws::catalogue(), run);
-        run.memo()->provenance = nullptr;
+        run.provenance = nullptr;
         CHECK(run.trace == plain.trace);
-        CHECK(!provenance.calls().empty());
-        std::size_t end = 0;
-        for (const shadow::Provenance::Call& call : provenance.calls()) {
-            REQUIRE(call.first >= end);
-            REQUIRE(call.end <= run.trace.events.size());
-            REQUIRE(call.block < provenance.blocks().size());
-            end = call.end;
+        std::set<std::string> files;
+        std::size_t in_blocks = 0, backward = 0;
+        for (std::size_t i = 0; i < run.trace.events.size(); ++i) {
+            const shadow::Event& event = run.trace.events[i];
+            const shadow::Provenance::Birth birth = provenance.birth(i);
+            if (event.kind != shadow::EventKind::alloc || run.trace.tags[event.tag].category != activations) continue;
+            REQUIRE(birth.block < static_cast<std::int32_t>(provenance.blocks().size()));
+            REQUIRE(birth.line < static_cast<std::int32_t>(provenance.lines().size()));
+            if (birth.line < 0) continue;
+            files.insert(provenance.lines()[static_cast<std::size_t>(birth.line)].file);
+            in_blocks += birth.block >= 0 ? 1 : 0;
+            backward += birth.backward ? 1 : 0;
         }
+        CHECK(in_blocks > 0);
+        CHECK(backward > 0);
+        CHECK(std::any_of(files.begin(), files.end(), [](const std::string& f) { return f.starts_with("models/"); }));
+        // What ops are made of is the models' to call.
+        CHECK(std::none_of(files.begin(), files.end(), [](const std::string& f) { return f.starts_with("shadow/"); }));
     }
 }

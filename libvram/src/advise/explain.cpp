@@ -44,12 +44,12 @@ std::optional<Replayed> replay(const report::Opened& opened, const CheckOptions&
     out.card = report::named_card(options, opened.job, catalogue.cards());
     if (out.card.profile == nullptr && out.card.line.capacity == 0)
         out.card = report::card_of(*catalogue.cards().device(report.gpu.id), environment, report.gpu.chosen_by);
-    shadow::Run run(report::kernels_of(environment, out.card.profile));
-    run.memo()->provenance = &out.provenance;
+    shadow::Run run(report::kernels_of(environment, out.card.profile), false);
+    run.provenance = &out.provenance;
     const expected<run::Facts> facts = report::guarded(
         [&] { return opened.trainer->play(opened.job, catalogue, run, run::Asides::left_out); }, opened);
     if (!facts) return {};
-    run.memo()->provenance = nullptr;
+    run.provenance = nullptr;
     out.trace = std::move(run.trace);
     out.need = report::need_on(
         out.trace, out.config, out.card,
@@ -93,16 +93,6 @@ class Places {
     std::vector<Place> places_;
 };
 
-/// The call during which an event was; null: none that is noted.
-const shadow::Provenance::Call* call_at(const shadow::Provenance& provenance, std::int64_t event) {
-    const auto& calls = provenance.calls();
-    const auto at = static_cast<std::size_t>(event);
-    const auto next = std::upper_bound(
-        calls.begin(), calls.end(), at,
-        [](std::size_t event_at, const shadow::Provenance::Call& call) { return event_at < call.first; });
-    return next != calls.begin() && at < (next - 1)->end ? &*(next - 1) : nullptr;
-}
-
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// "blocks.3.attn" → "blocks.*.attn": what modules of one list have in common.
@@ -137,12 +127,27 @@ std::string common(const std::string& a, const std::string& b) {
     return out;
 }
 
+/// The block and the line that an event comes from.
+void tell_birth(const shadow::Provenance& provenance, std::int64_t event, LiveBlocks& out) {
+    const shadow::Provenance::Birth birth = provenance.birth(static_cast<std::size_t>(event));
+    if (birth.block >= 0) {
+        const shadow::Provenance::Block& block = provenance.blocks()[static_cast<std::size_t>(birth.block)];
+        out.module = block.name;
+        out.class_name = block.class_name;
+        out.backward = birth.backward;
+    }
+    if (birth.line < 0) return;
+    const shadow::Provenance::Line& line = provenance.lines()[static_cast<std::size_t>(birth.line)];
+    out.line = line.file + ":" + std::to_string(line.number);
+    out.backward = birth.backward;
+}
+
 std::vector<LiveBlocks> blocks_of(const Replayed& replayed, std::int64_t event) {
     const Trace& trace = replayed.trace;
     const Places places(trace);
     const std::vector<Bytes> convolutions = replayed.need.scratch.sizes(trace);
-    using Key =
-        std::tuple<std::uint16_t, std::uint8_t, Bytes, std::string, std::string, std::string, std::string, bool>;
+    using Key = std::tuple<std::uint16_t, std::uint8_t, Bytes, std::string, std::string, std::string, std::string, bool,
+                           std::string>;
     std::map<Key, std::size_t> index;
     std::vector<LiveBlocks> out;
     for (const device::LiveSlot& slot : device::alive_after(trace, event)) {
@@ -152,15 +157,10 @@ std::vector<LiveBlocks> blocks_of(const Replayed& replayed, std::int64_t event) 
         const Places::Place& born = places.of(slot.born);
         LiveBlocks blocks;
         blocks.module = replayed.provenance.parameter_at(slot.slot);
-        const shadow::Provenance::Call* call = call_at(replayed.provenance, slot.born);
-        if (blocks.module.empty() && call != nullptr) {
-            const shadow::Provenance::Block& block = replayed.provenance.blocks()[call->block];
-            blocks.module = block.name;
-            blocks.class_name = block.class_name;
-            blocks.backward = call->backward;
-        }
-        const Key key{slot.tag,          slot.op,        bytes, born.phase, born.stage, without_numbers(blocks.module),
-                      blocks.class_name, blocks.backward};
+        if (blocks.module.empty()) tell_birth(replayed.provenance, slot.born, blocks);
+        const Key key{slot.tag,          slot.op,         bytes,
+                      born.phase,        born.stage,      without_numbers(blocks.module),
+                      blocks.class_name, blocks.backward, blocks.line};
         const auto [at, fresh] = index.emplace(key, out.size());
         if (fresh) {
             const shadow::Tag& tag = trace.tags[slot.tag];

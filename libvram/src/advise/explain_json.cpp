@@ -32,6 +32,7 @@ json json_of(const LiveBlocks& blocks) {
             {"stage", blocks.stage},
             {"module", blocks.module},
             {"class", blocks.class_name},
+            {"line", blocks.line},
             {"backward", blocks.backward}};
 }
 

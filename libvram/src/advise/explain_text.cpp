@@ -76,9 +76,9 @@ std::string what_of(const LiveBlocks& blocks) {
     std::string out = blocks.component + (blocks.component.empty() ? "" : " ") +
                       report::words(shadow::to_text(blocks.category)) + ", " + blocks.op;
     if (!blocks.module.empty())
-        out += blocks.class_name.empty()
-                   ? " " + blocks.module
-                   : " in " + blocks.module + " (" + blocks.class_name + ")" + (blocks.backward ? " backward" : "");
+        out +=
+            blocks.class_name.empty() ? " " + blocks.module : " in " + blocks.module + " (" + blocks.class_name + ")";
+    if (!blocks.line.empty()) out += (blocks.backward ? ", backward of " : ", ") + blocks.line;
     if (!blocks.phase.empty())
         out += "; born in " + blocks.phase + (blocks.stage.empty() ? std::string() : ", " + blocks.stage);
     return out;

@@ -27,7 +27,7 @@ namespace vram::models {
 /// A linear, an activation and a linear; who calls it holds its argument, as Module.__call__ does.
 class Mlp {
   public:
-    using Activation = nn::Tensor (*)(nn::Tensor);
+    using Activation = nn::Tensor (*)(shadow::Arg);
     struct Names {
         std::string_view in, out;
     };

@@ -62,7 +62,7 @@ struct SelfAttention {
 };
 
 // SiLUActivation: the first half gates the second.
-Tensor silu_activation(Tensor x_in) {
+Tensor silu_activation(Arg x_in) {
     const Tensor x = std::move(x_in);
     const Tensors halves = chunk(x, 2, -1);
     Tensor gate = silu(halves[0]);

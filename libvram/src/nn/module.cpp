@@ -11,17 +11,14 @@ namespace vram::nn {
 namespace {
 Tensor value_of(const Parameter* parameter) { return parameter == nullptr ? Tensor() : parameter->value; }
 
-/// Where the run notes what is whose; null: nowhere.
-shadow::Provenance* provenance_of(Run& run) { return run.memo() == nullptr ? nullptr : run.memo()->provenance; }
-
 void name_adapter(Run& run, const Adapter& adapter, const std::string& layer) {
-    if (shadow::Provenance* const provenance = provenance_of(run))
+    if (shadow::Provenance* const provenance = run.provenance)
         for (const Parameter* parameter : adapter.own) provenance->name_parameter(parameter, layer);
 }
 }  // namespace
 
 Tensor Layer::base(Tensor x) const { return with(std::move(x), value_of(weight), value_of(bias)); }
-Tensor Layer::operator()(Tensor x) const {
+Tensor Layer::operator()(shadow::Arg x) const {
     if (adapter != nullptr && weights->adapters_active()) return adapter->how.style->forward(*this, std::move(x));
     return base(std::move(x));
 }
@@ -133,7 +130,7 @@ Dtype Builder::dtype_of(std::string_view name) const {
 }
 
 void Builder::tell(std::string_view name, std::string_view leaf, const Parameter& parameter) const {
-    shadow::Provenance* const provenance = provenance_of(run());
+    shadow::Provenance* const provenance = run().provenance;
     if (!weights_.on_birth && provenance == nullptr) return;
     const std::string full = leaf.empty() ? qualified(name) : (*this)[name].qualified(leaf);
     if (weights_.on_birth) weights_.on_birth(full, parameter);
@@ -297,7 +294,7 @@ void Builder::finish_quantized(Parameter* bias) const {
     if (layer.quantizer->build_buffers != nullptr) layer.quantizer->build_buffers(weights_, layer);
     name_last(layer.name);
     weights_.replaced_parameters = checked_add(weights_.replaced_parameters, checked_mul(layer.in(), layer.out()));
-    shadow::Provenance* const provenance = provenance_of(run());
+    shadow::Provenance* const provenance = run().provenance;
     for (const Parameter* parameter : layer.stored) {
         if (provenance != nullptr) provenance->name_parameter(parameter, layer.name);
         if (!parameter->buffer) weights_.replaced_parameters -= parameter->value.numel();
@@ -383,7 +380,7 @@ void Builder::finish(Block& block, std::string_view class_name, std::initializer
     // What a memory manager holds after a call, another call lets go: no two calls are alike.
     if (weights_.rules().manager == nullptr) block.spec = shadow::spec_id(run(), class_name, record_->spec);
     block.trainable = std::move(record_->trainable);
-    if (shadow::Provenance* const provenance = provenance_of(run()))
+    if (shadow::Provenance* const provenance = run().provenance)
         provenance->name_block(&block.trainable, prefix_, class_name);
 }
 

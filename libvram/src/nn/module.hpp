@@ -28,7 +28,7 @@ class Layer {
     Layer& operator=(Layer&&) noexcept = default;
     virtual ~Layer() = default;
 
-    [[nodiscard]] Tensor operator()(Tensor x) const;
+    [[nodiscard]] Tensor operator()(shadow::Arg x) const;
     /// The layer below the adapter.
     [[nodiscard]] virtual Tensor base(Tensor x) const;
     /// The same layer with another weight and bias.

@@ -42,8 +42,7 @@ namespace {
 enum : std::int32_t { adapters_off = 1, adapters_evaluate = 2, modules_train = 4 };
 
 void note(shadow::Run& run, const Parameter& parameter) {
-    if (run.memo() != nullptr && run.memo()->provenance != nullptr)
-        run.memo()->provenance->put(&parameter, parameter.value.storage()->slot);
+    if (run.provenance != nullptr) run.provenance->put(&parameter, parameter.value.storage()->slot);
 }
 }  // namespace
 

@@ -2,6 +2,8 @@
 
 #include <deque>
 
+#include "shadow/provenance.hpp"
+
 namespace vram::shadow {
 
 void add_ref(Frame* frame) noexcept { ++frame->refs; }
@@ -77,6 +79,7 @@ void recompute(Run& run, Frame& frame) {
     const AutocastScope autocast(run, frame.autocast);
     const HookScope hook(run, {&frame, true});
     const EnableGrad grad(run);
+    const ForwardScope forward(run);
     const bool in_backward = run.in_backward;
     try {
         const Tensors outputs = frame.function(inputs);
@@ -125,6 +128,7 @@ void reentrant_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
     {
         const EnableGrad grad(run);
         const AutocastScope autocast(run, frame.autocast);
+        const ForwardScope forward(run);
         outputs = frame.function(inputs);
     }
     Tensors outputs_with_grad, args_with_grad;

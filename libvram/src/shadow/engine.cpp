@@ -8,6 +8,7 @@
 
 #include "shadow/memo.hpp"
 #include "shadow/ops.hpp"
+#include "shadow/provenance.hpp"
 #include "shadow/run.hpp"
 
 namespace vram::shadow {
@@ -97,6 +98,7 @@ class Engine {
         Tensors grads;
         for (Tensor& grad : node.buffer) grads.push_back(std::move(grad));
         node.buffer.clear();
+        const OriginScope origin(run_, node.origin);
         Tensors out;
         out.resize(node.edges.size());
         bool any = false;

@@ -153,7 +153,6 @@ Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& functio
 }
 
 void Memo::backward(Node& node, Tensors grads) {
-    const Noted noted(run_, node.trainable, true);
     Macro& macro = *node.macro;
     // The buffers of the nodes behind take part: a gradient that already lies there is added to.
     Groups groups;
@@ -231,7 +230,7 @@ void Memo::drop_graphs() {
 
 Tensors call(Run& run, const CallSpec& spec, Tensors args, const Callee& function) {
     if (spec.gemms) run.gemm();
-    const Noted noted(run, spec.trainable, false);
+    const Called called(run, spec.trainable);
     // Inside a checkpointed call, saved tensors belong to its frame: nothing of that is copied. Neither is a call whose
     // backward goes on in hooks of its parameters.
     if (run.memo() == nullptr || spec.block < 0 || !run.hooks.empty()) return function(args);

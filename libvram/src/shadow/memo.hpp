@@ -31,8 +31,6 @@ using Callee = std::function<Tensors(Tensors&)>;
 /// A number for everything that a block's forward depends on; equal for equal facts, within one run.
 [[nodiscard]] std::int32_t spec_id(Run& run, std::string_view class_name, const std::vector<std::int64_t>& facts);
 
-class Provenance;
-
 /// Remembers what calls did. A call's forward and its backward are each recorded once, on stand-ins for what comes from
 /// outside, and then copied: events with slots moved, and between them the few steps that touch what lives longer than
 /// the call.
@@ -45,8 +43,6 @@ class Memo {
     void backward(Node& node, Tensors grads);
     /// Lets recorded graphs go that no backward came for: they hold weights. Only where their events leave no trace.
     void drop_graphs();
-
-    Provenance* provenance = nullptr;  // what calls give birth to is noted there; null: nowhere
 
   private:
     friend struct Macro;

@@ -41,6 +41,12 @@ struct Edge {
 using Tensors = Small<Tensor, 4>;
 using Backward = void (*)(Run&, Node&, Tensors& grads, Tensors& out);
 
+/// Where what is done comes from, as the run's provenance counts blocks and lines; -1: not known.
+struct Origin {
+    std::int32_t block = -1, line = -1;
+    bool operator==(const Origin&) const = default;
+};
+
 /// A step of the tape. `backward` turns the gradients of its outputs into those of its inputs, one per edge; the engine
 /// brings each to the shape and dtype of the input (sum_to, cast), as torch's validate_outputs does.
 struct Node {
@@ -60,6 +66,7 @@ struct Node {
     std::vector<StorageRef> held;  // what such a call keeps for its backward
     const std::vector<Parameter*>* trainable = nullptr;  // of its block
     Ref<Frame> frame;  // of a reentrant checkpoint: the call that backward plays again
+    Origin origin;     // what made it
 
     // The engine's own, meaningful during one backward.
     std::int32_t dependencies = 0;

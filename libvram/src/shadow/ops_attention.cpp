@@ -286,7 +286,7 @@ Tensor of_nothing(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(Tensor q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool causal,
+Tensor scaled_dot_product_attention(Arg q_in, Tensor k_in, Tensor v_in, Tensor mask_in, bool causal,
                                     SdpaPriority priority) {
     const Tensor held_q = std::move(q_in), held_k = std::move(k_in), held_v = std::move(v_in),
                  held_mask = std::move(mask_in);

@@ -109,7 +109,7 @@ Dims padded(const Dims& from, std::initializer_list<std::int64_t> amounts) {
 
 }  // namespace
 
-Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
+Tensor conv(Arg x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
     Tensor bias = autocast_lower(held_bias), weight = autocast_lower(held_weight), x = autocast_lower(held_x);
     Run& run = x.run();
@@ -141,7 +141,7 @@ Tensor conv(Tensor x_in, Tensor weight_in, Tensor bias_in, const Conv& how) {
     return out;
 }
 
-Tensor upsample_nearest_to(Tensor x_in, const Dims& spatial) {
+Tensor upsample_nearest_to(Arg x_in, const Dims& spatial) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     Run& run = x.run();
@@ -154,7 +154,7 @@ Tensor upsample_nearest_to(Tensor x_in, const Dims& spatial) {
     return out;
 }
 
-Tensor upsample_nearest(Tensor x_in, std::int64_t factor) {
+Tensor upsample_nearest(Arg x_in, std::int64_t factor) {
     Tensor x = std::move(x_in);
     Dims spatial;
     for (int i = 2; i < x.rank(); ++i) spatial.push_back(checked_mul(x.size(i), factor));
@@ -177,7 +177,7 @@ Tensor avg_pool(Tensor& x, const Dims& sizes) {
 }  // namespace
 
 // avg_pool2d over a view. Source: aten/src/ATen/native/Pool.h.
-Tensor avg_pool1d(Tensor x_in, std::int64_t kernel, std::int64_t stride) {
+Tensor avg_pool1d(Arg x_in, std::int64_t kernel, std::int64_t stride) {
     Tensor x = std::move(x_in);
     Dims sizes = x.sizes();
     const int last = x.rank() - 1;
@@ -185,7 +185,7 @@ Tensor avg_pool1d(Tensor x_in, std::int64_t kernel, std::int64_t stride) {
     return avg_pool(x, sizes);
 }
 
-Tensor avg_pool3d(Tensor x_in, const Dims& kernel) {
+Tensor avg_pool3d(Arg x_in, const Dims& kernel) {
     Tensor x = std::move(x_in);
     Dims sizes = x.sizes();
     for (int i = 2; i < x.rank(); ++i) sizes[i] /= kernel[i - 2];
@@ -194,7 +194,7 @@ Tensor avg_pool3d(Tensor x_in, const Dims& kernel) {
 
 // Views around one copy, on CUDA as in their backward. Source: aten/src/ATen/native/PixelShuffle.cpp,
 // math_pixel_shuffle.
-Tensor pixel_shuffle(Tensor x_in, std::int64_t factor) {
+Tensor pixel_shuffle(Arg x_in, std::int64_t factor) {
     Tensor x = std::move(x_in);
     const Dims from = x.sizes();
     const std::int64_t channels = from[1] / (factor * factor);
@@ -203,7 +203,7 @@ Tensor pixel_shuffle(Tensor x_in, std::int64_t factor) {
     return reshape(std::move(x), {from[0], channels, from[2] * factor, from[3] * factor});
 }
 
-Tensor pixel_unshuffle(Tensor x_in, std::int64_t factor) {
+Tensor pixel_unshuffle(Arg x_in, std::int64_t factor) {
     Tensor x = std::move(x_in);
     const Dims from = x.sizes();
     const std::int64_t height = from[2] / factor, width = from[3] / factor;
@@ -212,7 +212,7 @@ Tensor pixel_unshuffle(Tensor x_in, std::int64_t factor) {
     return reshape(std::move(x), {from[0], from[1] * factor * factor, height, width});
 }
 
-Tensor pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
+Tensor pad(Arg x_in, std::initializer_list<std::int64_t> amounts) {
     Tensor x = std::move(x_in);
     Run& run = x.run();
     bool any = false;
@@ -239,7 +239,7 @@ Tensor pad_from_within(Tensor& x, std::initializer_list<std::int64_t> amounts) {
 
 }  // namespace
 
-Tensor reflection_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
+Tensor reflection_pad(Arg x_in, std::initializer_list<std::int64_t> amounts) {
     Tensor x = std::move(x_in);
     const Dims whole = padded(x.sizes(), amounts);
     for (int i = 0; i < x.rank(); ++i)  // as much on both sides
@@ -248,7 +248,7 @@ Tensor reflection_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) 
     return pad_from_within(x, amounts);
 }
 
-Tensor replication_pad(Tensor x_in, std::initializer_list<std::int64_t> amounts) {
+Tensor replication_pad(Arg x_in, std::initializer_list<std::int64_t> amounts) {
     Tensor x = std::move(x_in);
     return pad_from_within(x, amounts);
 }

@@ -197,7 +197,7 @@ void masked_fill_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 
 }  // namespace
 
-Tensor add(Tensor a_in, Tensor b_in) {
+Tensor add(Arg a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     Run& run = a.run();
     NodeRef node = run.record(Op::add, add_backward, {&a, &b});
@@ -206,7 +206,7 @@ Tensor add(Tensor a_in, Tensor b_in) {
     return out;
 }
 
-Tensor sub(Tensor a_in, Tensor b_in) {
+Tensor sub(Arg a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     Run& run = a.run();
     NodeRef node = run.record(Op::sub, sub_backward, {&a, &b});
@@ -230,13 +230,13 @@ Tensor product(Tensor& a, Tensor& b, Op op, Backward backward, Dtype dtype) {
 }
 }  // namespace
 
-Tensor mul(Tensor a_in, Tensor b_in) {
+Tensor mul(Arg a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     return product(a, b, Op::mul, mul_backward, result_type(a, b));
 }
 
 // On autocast's promote list: every argument is cast to the widest type.
-Tensor addcmul(Tensor input_in, Tensor tensor1_in, Tensor tensor2_in) {
+Tensor addcmul(Arg input_in, Tensor tensor1_in, Tensor tensor2_in) {
     const Tensor held_input = std::move(input_in), held1 = std::move(tensor1_in), held2 = std::move(tensor2_in);
     Run& run = held_input.run();
     const Dtype dtype = promote(promote(held_input.dtype(), held1.dtype()), held2.dtype());
@@ -255,18 +255,18 @@ Tensor addcmul(Tensor input_in, Tensor tensor1_in, Tensor tensor2_in) {
     return out;
 }
 
-Tensor div(Tensor a_in, Tensor b_in) {
+Tensor div(Arg a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     Dtype dtype = result_type(a, b);
     return product(a, b, Op::div, div_backward, with_number(dtype, true));
 }
 
-Tensor add_scalar(Tensor x_in, bool fractional) {
+Tensor add_scalar(Arg x_in, bool fractional) {
     Tensor x = std::move(x_in);
     return unary(x, Op::add, Keeps::nothing, same_backward, with_number(x.dtype(), fractional));
 }
 
-Tensor rsub_scalar(Tensor x_in, bool fractional) {
+Tensor rsub_scalar(Arg x_in, bool fractional) {
     Tensor x = std::move(x_in);
     return unary(x, Op::sub, Keeps::nothing, neg_backward, with_number(x.dtype(), fractional));
 }
@@ -282,17 +282,17 @@ Tensor scaled(Tensor& x, Op op, Dtype dtype) {
 }
 }  // namespace
 
-Tensor mul_scalar(Tensor x_in, bool fractional) {
+Tensor mul_scalar(Arg x_in, bool fractional) {
     Tensor x = std::move(x_in);
     return scaled(x, Op::mul, with_number(x.dtype(), fractional));
 }
 
-Tensor div_scalar(Tensor x_in) {
+Tensor div_scalar(Arg x_in) {
     Tensor x = std::move(x_in);
     return scaled(x, Op::div, with_number(x.dtype(), true));
 }
 
-void add_(Tensor& a, Tensor b_in) {
+void add_(Tensor& a, Arg b_in) {
     const Tensor b = std::move(b_in);
     const NodeRef node = a.run().record(Op::add_, add_backward, {&a, &b});
     Run::attach(a, node);
@@ -304,7 +304,7 @@ void add_scalar_(Tensor& a) {
 }
 
 // The copy is an op of its own. Source: tools/autograd/gen_variable_type.py, original_self.
-void mul_(Tensor& a, Tensor b_in) {
+void mul_(Tensor& a, Arg b_in) {
     const Tensor b = std::move(b_in);
     Run& run = a.run();
     const NodeRef node = run.record(Op::mul, mul_backward, {&a, &b});
@@ -315,98 +315,98 @@ void mul_(Tensor& a, Tensor b_in) {
     Run::attach(a, node);
 }
 
-Tensor neg(Tensor x_in) {
+Tensor neg(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::neg, Keeps::nothing, neg_backward);
 }
-Tensor exp(Tensor x_in) {
+Tensor exp(Arg x_in) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     return unary(x, Op::exp, Keeps::output, times_saved_backward, with_number(x.dtype(), true));
 }
-Tensor log(Tensor x_in) {
+Tensor log(Arg x_in) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     return unary(x, Op::log, Keeps::input, times_saved_backward, with_number(x.dtype(), true));
 }
-Tensor sin(Tensor x_in) {
+Tensor sin(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::sin, Keeps::input, sin_backward, with_number(x.dtype(), true));
 }
-Tensor cos(Tensor x_in) {
+Tensor cos(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::cos, Keeps::input, cos_backward, with_number(x.dtype(), true));
 }
-Tensor pow_scalar(Tensor x_in) {
+Tensor pow_scalar(Arg x_in) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     return unary(x, Op::pow, Keeps::input, pow_backward);
 }
-Tensor scalar_pow(Tensor x_in) {
+Tensor scalar_pow(Arg x_in) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     return unary(x, Op::pow, Keeps::output, times_saved_backward, with_number(x.dtype(), true));
 }
-Tensor rsqrt(Tensor x_in) {
+Tensor rsqrt(Arg x_in) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     return unary(x, Op::rsqrt, Keeps::output, rsqrt_backward);
 }
-Tensor reciprocal(Tensor x_in) {
+Tensor reciprocal(Arg x_in) {
     const Tensor held_x = std::move(x_in);
     Tensor x = autocast_fp32(held_x);
     return unary(x, Op::div, Keeps::output, reciprocal_backward, with_number(x.dtype(), true));
 }
 // Tensor.__rtruediv__ is Python, so x is held through both.
-Tensor rdiv_scalar(Tensor x_in) {
+Tensor rdiv_scalar(Arg x_in) {
     const Tensor x = std::move(x_in);
     return mul_scalar(reciprocal(x));
 }
-Tensor sqrt(Tensor x_in) {
+Tensor sqrt(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::sqrt, Keeps::output, sqrt_backward);
 }
-Tensor sigmoid(Tensor x_in) {
+Tensor sigmoid(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::sigmoid, Keeps::output, fused_backward);
 }
-Tensor tanh(Tensor x_in) {
+Tensor tanh(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::tanh, Keeps::output, fused_backward);
 }
-Tensor relu(Tensor x_in) {
+Tensor relu(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::relu, Keeps::output, relu_backward);
 }
-Tensor silu(Tensor x_in) {
+Tensor silu(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::silu, Keeps::input, fused_backward);
 }
-Tensor gelu(Tensor x_in) {
+Tensor gelu(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::gelu, Keeps::input, fused_backward);
 }
-Tensor clamp(Tensor x_in) {
+Tensor clamp(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::clamp, Keeps::input, clamp_backward);
 }
-Tensor clamp_min(Tensor x_in) {
+Tensor clamp_min(Arg x_in) {
     Tensor x = std::move(x_in);
     return unary(x, Op::clamp, Keeps::input, clamp_min_backward);
 }
-Tensor compare(Tensor a_in, Tensor b_in) {
+Tensor compare(Arg a_in, Tensor b_in) {
     const Tensor a = std::move(a_in), b = std::move(b_in);
     return binary_result(a, b, Dtype::boolean, Op::compare);
 }
-Tensor compare_scalar(Tensor a_in) {
+Tensor compare_scalar(Arg a_in) {
     const Tensor a = std::move(a_in);
     return a.run().empty_like(a, Dtype::boolean, Op::compare);
 }
-Tensor bitwise_and(Tensor a_in, Tensor b_in) {
+Tensor bitwise_and(Arg a_in, Tensor b_in) {
     const Tensor a = std::move(a_in), b = std::move(b_in);
     return binary_result(a, b, result_type(a, b), Op::bitwise);
 }
-Tensor where(Tensor condition_in, Tensor a_in, Tensor b_in) {
+Tensor where(Arg condition_in, Tensor a_in, Tensor b_in) {
     Tensor condition = std::move(condition_in), a = std::move(a_in), b = std::move(b_in);
     Run& run = condition.run();
     NodeRef node = run.record(Op::where, where_backward, {&a, &b});
@@ -418,13 +418,13 @@ Tensor where(Tensor condition_in, Tensor a_in, Tensor b_in) {
 }
 // Both numbers are tensors on the condition's device for the call. Source: aten/src/ATen/native/TensorCompare.cpp,
 // where.
-Tensor where_scalars(Tensor condition_in, Dtype dtype) {
+Tensor where_scalars(Arg condition_in, Dtype dtype) {
     const Tensor condition = std::move(condition_in);
     Run& run = condition.run();
     const Tensor other = run.empty({}, dtype, Op::empty), self = run.empty({}, dtype, Op::empty);
     return run.empty_like(condition, dtype, Op::where);
 }
-Tensor masked_fill(Tensor x_in, Tensor mask_in) {
+Tensor masked_fill(Arg x_in, Tensor mask_in) {
     Tensor x = std::move(x_in), mask = std::move(mask_in);
     Run& run = x.run();
     NodeRef node = run.record(Op::where, masked_fill_backward, {&x});
@@ -444,7 +444,7 @@ void masked_scatter_backward(Run& run, Node& node, Tensors& grads, Tensors& out)
 }
 }  // namespace
 
-Tensor masked_scatter(Tensor x_in, Tensor mask_in, Tensor source_in) {
+Tensor masked_scatter(Arg x_in, Tensor mask_in, Tensor source_in) {
     Tensor x = std::move(x_in), mask = std::move(mask_in), source = std::move(source_in);
     Run& run = x.run();
     NodeRef node = run.record(Op::copy_, masked_scatter_backward, {&x, &source});

@@ -83,7 +83,7 @@ void mm_backward(Run& run, Node& node, Tensors& grads, Tensors& out) {
 
 }  // namespace
 
-Tensor mm(Tensor a_in, Tensor b_in) {
+Tensor mm(Arg a_in, Tensor b_in) {
     const Tensor a = std::move(a_in), b = std::move(b_in);
     Run& run = a.run();
     const NodeRef node = run.record(Op::mm, mm_backward, {&a, &b});
@@ -97,7 +97,7 @@ Tensor mm(Tensor a_in, Tensor b_in) {
     return out;
 }
 
-Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
+Tensor linear(Arg x_in, Tensor weight_in, Tensor bias_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
     Tensor bias = autocast_lower(held_bias);  // the last argument first, see autocast_lower
     Tensor weight = autocast_lower(held_weight);
@@ -139,7 +139,7 @@ Tensor linear(Tensor x_in, Tensor weight_in, Tensor bias_in) {
     return add(std::move(out), std::move(bias_after));
 }
 
-Tensor matmul(Tensor a_in, Tensor b_in) {
+Tensor matmul(Arg a_in, Tensor b_in) {
     const Tensor held_a = std::move(a_in), held_b = std::move(b_in);
     Tensor b = autocast_lower(held_b);
     Tensor a = autocast_lower(held_a);
@@ -166,7 +166,7 @@ Tensor matmul(Tensor a_in, Tensor b_in) {
     return view(bmm(std::move(a), std::move(b)), sizes);
 }
 
-Tensor outer(Tensor a_in, Tensor b_in) {
+Tensor outer(Arg a_in, Tensor b_in) {
     Tensor a = std::move(a_in), b = std::move(b_in);
     Tensor column = unsqueeze(std::move(a), 1);
     return mul(std::move(column), std::move(b));

@@ -5,6 +5,10 @@
 namespace vram::shadow {
 namespace {
 
+Provenance* provenance_of(std::span<const Tensor> parts) {
+    return parts.empty() || !parts.front().defined() ? nullptr : parts.front().run().provenance;
+}
+
 Tensor reduced(Tensor& x, int dim, bool keepdim, Op op, Backward backward) {
     Run& run = x.run();
     const int at = dim < 0 ? dim + x.rank() : dim;
@@ -152,27 +156,27 @@ Tensor repeated(Tensor& x, const Dims& sizes) {
 
 }  // namespace
 
-Tensor mean(Tensor x_in, int dim, bool keepdim) {
+Tensor mean(Arg x_in, int dim, bool keepdim) {
     Tensor x = std::move(x_in);
     return reduced(x, dim, keepdim, Op::mean, mean_backward);
 }
 
-Tensor sum(Tensor x_in, int dim, bool keepdim) {
+Tensor sum(Arg x_in, int dim, bool keepdim) {
     Tensor x = std::move(x_in);
     return reduced(x, dim, keepdim, Op::sum, sum_backward);
 }
 
-Tensor mean_all(Tensor x_in) {
+Tensor mean_all(Arg x_in) {
     Tensor x = std::move(x_in);
     return reduced_to_one(x, Op::mean, mean_backward);
 }
 
-Tensor sum_all(Tensor x_in) {
+Tensor sum_all(Arg x_in) {
     Tensor x = std::move(x_in);
     return reduced_to_one(x, Op::sum, sum_backward);
 }
 
-Tensor sum_to(Tensor x_in, const Dims& sizes) {
+Tensor sum_to(Arg x_in, const Dims& sizes) {
     const Tensor x = std::move(x_in);
     if (x.sizes() == sizes) return x;
     // One sum over all broadcast dimensions, leading ones even of size 1; these are then viewed away.
@@ -186,7 +190,7 @@ Tensor sum_to(Tensor x_in, const Dims& sizes) {
     return out;
 }
 
-Tensor softmax(Tensor x_in, std::optional<Dtype> dtype) {
+Tensor softmax(Arg x_in, std::optional<Dtype> dtype) {
     const Tensor held_x = std::move(x_in);
     // fp16 to fp32 is the kernel's own, bf16 is cast first. Source: aten/src/ATen/native/SoftMax.cpp, softmax.
     const bool fused = dtype == Dtype::f32 && held_x.dtype() == Dtype::f16;
@@ -200,7 +204,8 @@ Tensor softmax(Tensor x_in, std::optional<Dtype> dtype) {
     return out;
 }
 
-Tensor cat(std::span<const Tensor> parts, int dim) {
+Tensor cat(std::span<const Tensor> parts, int dim, const char* file, int line) {
+    const LineScope scope(provenance_of(parts), file, line);
     // On autocast's promote list: the widest dtype among the parts.
     Run& run = parts.front().run();
     Dtype dtype = parts.front().dtype();
@@ -225,11 +230,13 @@ Tensor cat(std::span<const Tensor> parts, int dim) {
     return out;
 }
 
-Tensor cat(std::initializer_list<Tensor> parts, int dim) {
+Tensor cat(std::initializer_list<Tensor> parts, int dim, const char* file, int line) {
+    const LineScope scope(provenance_of({parts.begin(), parts.size()}), file, line);
     return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);
 }
 
-Tensor stack(std::span<const Tensor> parts, int dim) {
+Tensor stack(std::span<const Tensor> parts, int dim, const char* file, int line) {
+    const LineScope scope(provenance_of(parts), file, line);
     Run& run = parts.front().run();
     const int at = dim < 0 ? dim + parts.front().rank() + 1 : dim;
     NodeRef node = run.record(Op::stack, stack_backward, parts);
@@ -242,7 +249,8 @@ Tensor stack(std::span<const Tensor> parts, int dim) {
 }
 
 // at::full, then a copy into each row. Source: aten/src/ATen/native/PackedSequence.cpp, pad_sequence.
-Tensor pad_sequence(std::span<const Tensor> sequences) {
+Tensor pad_sequence(std::span<const Tensor> sequences, const char* file, int line) {
+    const LineScope scope(provenance_of(sequences), file, line);
     Run& run = sequences.front().run();
     Dims sizes = sequences.front().sizes();
     for (const Tensor& sequence : sequences) sizes[0] = std::max(sizes[0], sequence.size(0));
@@ -256,7 +264,7 @@ Tensor pad_sequence(std::span<const Tensor> sequences) {
 }
 
 // The result and a mask of bools at once.
-Tensor native_dropout(Tensor x_in) {
+Tensor native_dropout(Arg x_in) {
     const Tensor x = std::move(x_in);
     Run& run = x.run();
     const NodeRef node = run.record(Op::custom, native_dropout_backward, {&x});
@@ -267,7 +275,7 @@ Tensor native_dropout(Tensor x_in) {
     return out;
 }
 
-Tensor embedding(Tensor weight_in, Tensor ids_in) {
+Tensor embedding(Arg weight_in, Tensor ids_in) {
     Tensor weight = std::move(weight_in), ids = std::move(ids_in);
     Run& run = weight.run();
     NodeRef node = run.record(Op::embedding, embedding_backward, {&weight});
@@ -302,13 +310,13 @@ Tensor picked(Tensor& x, int dim, Tensor& ids, std::int64_t count) {
 
 }  // namespace
 
-Tensor index(Tensor x_in, int dim, Tensor ids_in) {
+Tensor index(Arg x_in, int dim, Tensor ids_in) {
     Tensor x = std::move(x_in), ids = std::move(ids_in);
     const std::int64_t count = ids.numel();
     return picked(x, dim, ids, count);
 }
 
-Tensor index_pairs(Tensor x_in, Tensor rows_in, Tensor places_in) {
+Tensor index_pairs(Arg x_in, Tensor rows_in, Tensor places_in) {
     const Tensor x = std::move(x_in), rows = std::move(rows_in), places = std::move(places_in);
     Run& run = x.run();
     NodeRef node = run.record(Op::index, index_backward, {&x});
@@ -325,12 +333,12 @@ Tensor index_pairs(Tensor x_in, Tensor rows_in, Tensor places_in) {
     return out;
 }
 
-Tensor index_mask(Tensor x_in, Tensor mask_in, std::int64_t count) {
+Tensor index_mask(Arg x_in, Tensor mask_in, std::int64_t count) {
     Tensor x = std::move(x_in), mask = std::move(mask_in);
     return picked(x, 0, mask, count);
 }
 
-void index_put_mask_(Tensor& x, Tensor mask_in, Tensor values_in) {
+void index_put_mask_(Tensor& x, Arg mask_in, Tensor values_in) {
     const Tensor mask = std::move(mask_in), values = std::move(values_in);
     Run& run = x.run();
     const NodeRef node = run.record(Op::index, index_put_backward, {&x, &values});
@@ -344,7 +352,7 @@ void index_put_mask_(Tensor& x, Tensor mask_in, Tensor values_in) {
 
 // All that the formula names is kept, whatever the reduction. Source: tools/autograd/derivatives.yaml,
 // scatter_reduce.two; gen_variable_type.py, original_self.
-void scatter_reduce_(Tensor& x, Tensor index_in, Tensor src_in) {
+void scatter_reduce_(Tensor& x, Arg index_in, Tensor src_in) {
     const Tensor index = std::move(index_in), src = std::move(src_in);
     Run& run = x.run();
     const NodeRef node = run.record(Op::scatter_reduce, scatter_reduce_backward, {&x, &src});
@@ -361,7 +369,7 @@ void scatter_reduce_(Tensor& x, Tensor index_in, Tensor src_in) {
     Run::attach(x, node);
 }
 
-Tensors topk(Tensor x_in, std::int64_t k) {
+Tensors topk(Arg x_in, std::int64_t k) {
     Tensor x = std::move(x_in);
     Run& run = x.run();
     NodeRef node = run.record(Op::topk, topk_backward, {&x});
@@ -378,14 +386,14 @@ Tensors topk(Tensor x_in, std::int64_t k) {
 }
 
 // The sorted values are made too, and dropped. Source: aten/src/ATen/native/Sorting.cpp, argsort.
-Tensor argsort(Tensor x_in) {
+Tensor argsort(Arg x_in) {
     const Tensor x = std::move(x_in);
     Run& run = x.run();
     const Tensor values = run.empty_like(x, Op::sort);
     return run.empty(x.sizes(), Dtype::i64, Op::sort);
 }
 
-Tensor repeat_interleave(Tensor x_in, std::int64_t times, int dim) {
+Tensor repeat_interleave(Arg x_in, std::int64_t times, int dim) {
     Tensor x = std::move(x_in);
     Dims sizes = x.sizes();
     const int at = dim < 0 ? dim + x.rank() : dim;
@@ -393,7 +401,7 @@ Tensor repeat_interleave(Tensor x_in, std::int64_t times, int dim) {
     return repeated(x, sizes);
 }
 
-Tensor repeat(Tensor x_in, Dims times) {
+Tensor repeat(Arg x_in, Dims times) {
     Tensor x = std::move(x_in);
     Dims sizes = times;
     for (int i = 0; i < x.rank(); ++i) {
@@ -403,7 +411,10 @@ Tensor repeat(Tensor x_in, Dims times) {
     return repeated(x, sizes);
 }
 
-Tensor arange(Run& run, std::int64_t count, Dtype dtype) { return run.empty({count}, dtype, Op::arange); }
+Tensor arange(Run& run, std::int64_t count, Dtype dtype, const char* file, int line) {
+    const LineScope scope(run.provenance, file, line);
+    return run.empty({count}, dtype, Op::arange);
+}
 
 namespace {
 
@@ -424,8 +435,8 @@ Tensor squared_error(Tensor input_in, Tensor target_in, bool each) {
 
 }  // namespace
 
-Tensor mse_loss(Tensor input, Tensor target) { return squared_error(std::move(input), std::move(target), false); }
+Tensor mse_loss(Arg input, Tensor target) { return squared_error(std::move(input), std::move(target), false); }
 
-Tensor mse_loss_each(Tensor input, Tensor target) { return squared_error(std::move(input), std::move(target), true); }
+Tensor mse_loss_each(Arg input, Tensor target) { return squared_error(std::move(input), std::move(target), true); }
 
 }  // namespace vram::shadow

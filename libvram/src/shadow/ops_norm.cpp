@@ -62,7 +62,7 @@ void vector_norm_backward(Run& run, Node& node, Tensors&, Tensors& out) {
 
 }  // namespace
 
-Tensor layer_norm(Tensor x_in, Tensor weight_in, Tensor bias_in) {
+Tensor layer_norm(Arg x_in, Tensor weight_in, Tensor bias_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
     Tensor bias = autocast_fp32(held_bias), weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();
@@ -106,7 +106,7 @@ Tensor rms_norm_composite(const Tensor& x, const Tensor& weight) {
 
 }  // namespace
 
-Tensor rms_norm(Tensor x_in, Tensor weight_in) {
+Tensor rms_norm(Arg x_in, Tensor weight_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in);
     Tensor weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     if (weight.defined() && weight.dtype() != x.dtype()) return rms_norm_composite(x, weight);
@@ -124,7 +124,7 @@ Tensor rms_norm(Tensor x_in, Tensor weight_in) {
     return out;
 }
 
-Tensor vector_norm(Tensor x_in, int dim) {
+Tensor vector_norm(Arg x_in, int dim) {
     const Tensor x = std::move(x_in);
     Run& run = x.run();
     NodeRef node = run.record(Op::norm, vector_norm_backward, {&x});
@@ -139,14 +139,14 @@ Tensor vector_norm(Tensor x_in, int dim) {
 }
 
 // Source: torch/nn/functional.py, normalize.
-Tensor normalize(Tensor input_in, int dim) {
+Tensor normalize(Arg input_in, int dim) {
     const Tensor input = std::move(input_in);
     Tensor denom = vector_norm(input, dim);
     denom = expand(clamp_min(denom), input.sizes());
     return div(input, denom);
 }
 
-Tensor group_norm(Tensor x_in, std::int64_t groups, Tensor weight_in, Tensor bias_in) {
+Tensor group_norm(Arg x_in, std::int64_t groups, Tensor weight_in, Tensor bias_in) {
     const Tensor held_x = std::move(x_in), held_weight = std::move(weight_in), held_bias = std::move(bias_in);
     Tensor bias = autocast_fp32(held_bias), weight = autocast_fp32(held_weight), x = autocast_fp32(held_x);
     Run& run = x.run();

@@ -175,7 +175,7 @@ void addcmul_slices_backward(Run& run, Node& node, Tensors& grads, Tensors& out)
 
 }  // namespace
 
-Tensor view(Tensor x_in, Dims sizes) {
+Tensor view(Arg x_in, Dims sizes) {
     Tensor x = std::move(x_in);
     const Dims full = infer(sizes, x.numel());
     const auto strides = view_strides(*x.layout(), full);
@@ -183,14 +183,14 @@ Tensor view(Tensor x_in, Dims sizes) {
     return strided(x, full, *strides, view_backward);
 }
 
-Tensor reshape(Tensor x_in, Dims sizes) {
+Tensor reshape(Arg x_in, Dims sizes) {
     Tensor x = std::move(x_in);
     const Dims full = infer(sizes, x.numel());
     if (const auto strides = view_strides(*x.layout(), full)) return strided(x, full, *strides, view_backward);
     return view(contiguous(std::move(x)), full);
 }
 
-Tensor flatten(Tensor x_in, int from, int to) {
+Tensor flatten(Arg x_in, int from, int to) {
     Tensor x = std::move(x_in);
     from = wrap(from, x.rank());
     to = wrap(to, x.rank());
@@ -204,7 +204,7 @@ Tensor flatten(Tensor x_in, int from, int to) {
     return reshape(std::move(x), sizes);
 }
 
-Tensor unflatten(Tensor x_in, int dim, Dims sizes) {
+Tensor unflatten(Arg x_in, int dim, Dims sizes) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank());
     const Dims parts = infer(sizes, x.size(dim));
@@ -215,7 +215,7 @@ Tensor unflatten(Tensor x_in, int dim, Dims sizes) {
     return view(std::move(x), full);
 }
 
-Tensor permute(Tensor x_in, std::initializer_list<int> order) {
+Tensor permute(Arg x_in, std::initializer_list<int> order) {
     Tensor x = std::move(x_in);
     Run& run = x.run();
     NodeRef node = run.record(Op::view, permute_backward, {&x});
@@ -234,7 +234,7 @@ Tensor permute(Tensor x_in, std::initializer_list<int> order) {
     return out;
 }
 
-Tensor transpose(Tensor x_in, int a, int b) {
+Tensor transpose(Arg x_in, int a, int b) {
     Tensor x = std::move(x_in);
     a = wrap(a, x.rank());
     b = wrap(b, x.rank());
@@ -255,7 +255,7 @@ Tensor transpose(Tensor x_in, int a, int b) {
     return out;
 }
 
-Tensor unsqueeze(Tensor x_in, int dim) {
+Tensor unsqueeze(Arg x_in, int dim) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank() + 1);
     Dims sizes = x.sizes(), strides = x.layout()->strides;
@@ -265,7 +265,7 @@ Tensor unsqueeze(Tensor x_in, int dim) {
     return strided(x, sizes, strides, view_backward);
 }
 
-Tensor squeeze(Tensor x_in, int dim) {
+Tensor squeeze(Arg x_in, int dim) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank());
     if (x.size(dim) != 1) return x;
@@ -275,7 +275,7 @@ Tensor squeeze(Tensor x_in, int dim) {
     return strided(x, sizes, strides, view_backward);
 }
 
-Tensor expand(Tensor x_in, Dims sizes) {
+Tensor expand(Arg x_in, Dims sizes) {
     Tensor x = std::move(x_in);
     const int shift = sizes.rank() - x.rank();
     Dims strides = sizes;
@@ -291,7 +291,7 @@ Tensor expand(Tensor x_in, Dims sizes) {
     return strided(x, sizes, strides, expand_backward);
 }
 
-Tensor slice(Tensor x_in, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+Tensor slice(Arg x_in, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank());
     const std::int64_t size = x.size(dim);
@@ -305,7 +305,7 @@ Tensor slice(Tensor x_in, int dim, std::int64_t start, std::int64_t end, std::in
     return strided(x, sizes, strides, slice_backward);
 }
 
-Tensor select(Tensor x_in, int dim, std::int64_t) {
+Tensor select(Arg x_in, int dim, std::int64_t) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank());
     Dims sizes = x.sizes(), strides = x.layout()->strides;
@@ -314,17 +314,17 @@ Tensor select(Tensor x_in, int dim, std::int64_t) {
     return strided(x, sizes, strides, slice_backward);
 }
 
-Tensors split(Tensor x_in, const Dims& parts, int dim) {
+Tensors split(Arg x_in, const Dims& parts, int dim) {
     Tensor x = std::move(x_in);
     return pieces(x, parts, wrap(dim, x.rank()));
 }
 
-Tensors split_with_sizes(Tensor x_in, std::span<const std::int64_t> sizes, int dim) {
+Tensors split_with_sizes(Arg x_in, std::span<const std::int64_t> sizes, int dim) {
     Tensor x = std::move(x_in);
     return pieces(x, sizes, wrap(dim, x.rank()));
 }
 
-Tensors split(Tensor x_in, std::int64_t size, int dim) {
+Tensors split(Arg x_in, std::int64_t size, int dim) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank());
     const std::int64_t total = x.size(dim);
@@ -334,13 +334,13 @@ Tensors split(Tensor x_in, std::int64_t size, int dim) {
     return pieces(x, parts, dim);
 }
 
-Tensors chunk(Tensor x_in, std::int64_t chunks, int dim) {
+Tensors chunk(Arg x_in, std::int64_t chunks, int dim) {
     Tensor x = std::move(x_in);
     const std::int64_t size = ceil_div(x.size(dim), chunks);
     return split(std::move(x), size, dim);
 }
 
-Tensors unbind(Tensor x_in, int dim) {
+Tensors unbind(Arg x_in, int dim) {
     Tensor x = std::move(x_in);
     dim = wrap(dim, x.rank());
     Run& run = x.run();
@@ -361,7 +361,7 @@ Tensors unbind(Tensor x_in, int dim) {
     return out;
 }
 
-Tensor view_as_complex(Tensor x_in) {
+Tensor view_as_complex(Arg x_in) {
     Tensor x = std::move(x_in);
     Dims sizes = x.sizes(), strides = x.layout()->strides;
     const int last = x.rank() - 1;
@@ -372,7 +372,7 @@ Tensor view_as_complex(Tensor x_in) {
     return reinterpreted(x, sizes, strides, dtype, view_as_complex_backward);
 }
 
-Tensor view_as_real(Tensor x_in) {
+Tensor view_as_real(Arg x_in) {
     Tensor x = std::move(x_in);
     Dims sizes = x.sizes(), strides = x.layout()->strides;
     for (int i = 0; i < x.rank(); ++i) strides[i] *= 2;
@@ -382,7 +382,7 @@ Tensor view_as_real(Tensor x_in) {
     return reinterpreted(x, sizes, strides, dtype, view_as_real_backward);
 }
 
-Tensor contiguous(Tensor x_in) {
+Tensor contiguous(Arg x_in) {
     Tensor x = std::move(x_in);
     if (x.contiguous()) return x;
     Run& run = x.run();
@@ -392,7 +392,7 @@ Tensor contiguous(Tensor x_in) {
     return out;
 }
 
-Tensor clone(Tensor x_in) {
+Tensor clone(Arg x_in) {
     Tensor x = std::move(x_in);
     Run& run = x.run();
     NodeRef node = run.record(Op::clone, clone_backward, {&x});
@@ -401,7 +401,7 @@ Tensor clone(Tensor x_in) {
     return out;
 }
 
-Tensor to(Tensor x_in, Dtype dtype) {
+Tensor to(Arg x_in, Dtype dtype) {
     Tensor x = std::move(x_in);
     if (x.dtype() == dtype) return x;
     Run& run = x.run();
@@ -414,12 +414,12 @@ Tensor to(Tensor x_in, Dtype dtype) {
     return out;
 }
 
-Tensor to_cuda(Run& run, Tensor x_in) {
+Tensor to_cuda(Run& run, Arg x_in) {
     Tensor x = std::move(x_in);
     return x.storage()->slot >= 0 ? x : run.empty(x.layout(), Op::to_device);
 }
 
-void copy_into_view(Tensor& x, Tensor part_in, Tensor value_in) {
+void copy_into_view(Tensor& x, Arg part_in, Tensor value_in) {
     const Tensor part = std::move(part_in), value = std::move(value_in);
     Run& run = x.run();
     const NodeRef node = run.record(Op::copy_, copy_slices_backward, {&x, &value});
@@ -430,12 +430,11 @@ void copy_into_view(Tensor& x, Tensor part_in, Tensor value_in) {
     Run::attach(x, node);
 }
 
-void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Tensor value) {
+void copy_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step, Arg value) {
     copy_into_view(x, slice(x.detach(), dim, start, end, step), std::move(value));
 }
 
-void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, Tensor tensor1_in,
-                        Tensor tensor2_in) {
+void addcmul_into_slice(Tensor& x, int dim, std::int64_t start, std::int64_t end, Arg tensor1_in, Tensor tensor2_in) {
     Run& run = x.run();
     const Tensor tensor1 = std::move(tensor1_in), tensor2 = std::move(tensor2_in);
     const Tensor part = slice(x.detach(), dim, start, end);

@@ -2,9 +2,23 @@
 
 #include <utility>
 
-#include "shadow/memo.hpp"
+#include "shadow/run.hpp"
 
 namespace vram::shadow {
+namespace {
+
+/// As it is called within the sources, wherever these lie.
+std::string below_sources(std::string_view file) {
+    constexpr std::string_view root = "libvram/src/";
+    const std::size_t at = file.rfind(root);
+    return std::string(at == std::string_view::npos ? file : file.substr(at + root.size()));
+}
+
+}  // namespace
+
+Provenance::Birth Provenance::birth(std::size_t event) const {
+    return event < births_.size() ? births_[event] : Birth{};
+}
 
 std::string Provenance::parameter_at(Slot slot) const {
     const auto found = slots_.find(slot);
@@ -27,19 +41,37 @@ void Provenance::put(Slot slot, const std::string& name) {
     if (depth_ == 0 && slot >= 0) slots_[slot] = name;
 }
 
-Noted::Noted(Run& run, const void* identity, bool backward)
-    : run_(run), to_(run.memo() == nullptr ? nullptr : run.memo()->provenance) {
-    if (to_ == nullptr) return;
-    const auto block = to_->block_at_.find(identity);
-    known_ = to_->depth_++ == 0 && block != to_->block_at_.end();
-    if (known_) call_ = {run.trace.events.size(), 0, block->second, backward};
+void Provenance::note(std::size_t event, bool backward) {
+    births_.resize(event);
+    births_.push_back({origin_, backward});
 }
 
-Noted::~Noted() {
+void LineScope::enter(Provenance& to, const char* file, int line) {
+    if (to.origin_.line >= 0) return;
+    const auto next = static_cast<std::int32_t>(to.lines_.size());
+    const auto [at, fresh] = to.line_at_.try_emplace({file, line}, next);
+    if (fresh) to.lines_.push_back({below_sources(file), line});
+    to.origin_.line = at->second;
+    to_ = &to;
+}
+
+OriginScope::OriginScope(Run& run, Origin origin) : to_(run.provenance) {
     if (to_ == nullptr) return;
-    --to_->depth_;
-    call_.end = run_.trace.events.size();
-    if (known_ && call_.end > call_.first) to_->calls_.push_back(call_);
+    before_ = std::exchange(to_->origin_, origin);
+}
+
+ForwardScope::ForwardScope(Run& run)
+    : OriginScope(run, {run.provenance == nullptr ? -1 : run.provenance->origin().block, -1}) {}
+
+Called::Called(Run& run, const void* identity) : ForwardScope(run) {
+    if (to_ == nullptr) return;
+    const auto block = to_->block_at_.find(identity);
+    if (to_->depth_++ == 0)
+        to_->origin_.block = block == to_->block_at_.end() ? -1 : static_cast<std::int32_t>(block->second);
+}
+
+Called::~Called() {
+    if (to_ != nullptr) --to_->depth_;
 }
 
 }  // namespace vram::shadow

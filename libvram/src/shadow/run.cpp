@@ -56,11 +56,11 @@ Aside::Aside(Run& run, Into into)
     run.attention_calls = {};
     run.autocast_cache = {};
     run.hooks.clear();
-    if (run.memo() != nullptr && run.memo()->provenance != nullptr) ++run.memo()->provenance->depth_;
+    if (run.provenance != nullptr) ++run.provenance->depth_;
 }
 
 Aside::~Aside() noexcept(false) {
-    if (run_.memo() != nullptr && run_.memo()->provenance != nullptr) --run_.memo()->provenance->depth_;
+    if (run_.provenance != nullptr) --run_.provenance->depth_;
     run_.autocast_cache = std::move(casts_);
     std::swap(trace_.events, run_.trace.events);
     std::swap(trace_.stretches, run_.trace.stretches);
@@ -86,6 +86,7 @@ void Run::push(Event event) {
     // The mark of a scope's end comes from a destructor, maybe while this very exception is on its way.
     if (event.kind != EventKind::mark && trace.events.size() >= event_limit)
         throw TraceTooLong("the job needs more events than a run may hold");
+    if (provenance != nullptr && into_ == Into::run) provenance->note(trace.events.size(), in_backward);
     trace.events.push_back(event);
 }
 
@@ -217,6 +218,7 @@ NodeRef Run::new_node(Op who, Backward formula) {
     node->op = who;
     node->backward = formula;
     node->sequence = sequence_++;
+    if (provenance != nullptr) node->origin = provenance->origin();
     return NodeRef(node);
 }
 

@@ -39,6 +39,7 @@ struct AttentionCalls {
 };
 
 class Memo;
+class Provenance;
 
 /// Autocast's casts of fp32 leaves that require grad, by the leaf's storage. They are dropped in the order in which
 /// they came, so that a trace does not depend on addresses.
@@ -158,6 +159,8 @@ class Run {
     std::map<Convolution, Bytes> convolutions;                // their index in the trace
     std::map<std::string, Tensor>
         constants;  // what a Python module keeps on the GPU for the process, by a name of ours
+
+    Provenance* provenance = nullptr;  // where what is born comes from is noted there; null: nowhere
 
     [[nodiscard]] Memo* memo() noexcept { return memo_.get(); }
     /// The first GEMM of a thread opens its cuBLAS workspace, which then stays.

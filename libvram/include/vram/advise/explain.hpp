@@ -25,7 +25,10 @@ struct LiveBlocks {
     /// numbers that differ are "*": "single_transformer_blocks.*". Empty: in none that the model calls as a block.
     std::string module;
     std::string class_name;  // of the module; empty of a parameter
-    bool backward = false;   // born in the module's backward, what is recomputed there included
+    bool backward = false;   // born in backward, what is recomputed there included
+    /// The statement of the forward that made them, or whose backward did: "models/flux.cpp:66", below libvram/src,
+    /// where each model mirrors its Python class. Empty: a parameter, or no forward's.
+    std::string line;
     bool operator==(const LiveBlocks&) const = default;
 };
 

@@ -25,9 +25,8 @@ class WeightScope {
 /// The weight that stands there in full is this layer's.
 void note_full(const QuantizedLayer& layer) {
     if (layer.tied != nullptr && layer.full.defined() && layer.full.storage() == layer.tied->value.storage()) return;
-    const shadow::Memo* memo = layer.run().memo();
-    if (memo != nullptr && memo->provenance != nullptr && layer.full.defined())
-        memo->provenance->put(layer.full.storage()->slot, layer.name);
+    shadow::Provenance* const provenance = layer.run().provenance;
+    if (provenance != nullptr && layer.full.defined()) provenance->put(layer.full.storage()->slot, layer.name);
 }
 
 }  // namespace
