@@ -222,7 +222,7 @@ constexpr std::string_view text = R"json({
                 "blocks": {"description": "the largest first, those that are alike together", "type": "array", "items": {"type": "object",
                     "properties": {"count": {"type": "integer"}, "bytes": {"$ref": "#/$defs/bytes"}, "total": {"$ref": "#/$defs/bytes"},
                     "component": {"type": "string"}, "category": {"$ref": "#/$defs/category"}, "op": {"type": "string"},
-                    "phase": {"type": "string"}, "stage": {"type": "string"}, "module": {"type": "string"}, "class": {"type": "string"},
+                    "phase": {"type": "string"}, "stage": {"type": "string"}, "module": {"type": "string"}, "class": {"type": "string"}, "line": {"type": "string"},
                     "backward": {"type": "boolean"}}}},
                 "left_out_blocks": {"type": "integer"}, "left_out": {"$ref": "#/$defs/bytes"}}},
         "contributions": {"type": "array", "items": {"type": "object", "properties": {

@@ -5,13 +5,17 @@
 
 #include "models/embeddings.hpp"
 
-/// What the UNets of sd-scripts share (48d368f, library/sdxl_original_unet.py and original_unet.py). Attention is as
-/// with --sdpa and --xformers, or --mem_eff_attn.
+/// What the UNets of sd-scripts share (48d368f, library/sdxl_original_unet.py and original_unet.py).
 namespace vram::models::sd_scripts {
 
-/// replace_unet_modules' choice; xformers takes the kernels that sdpa takes.
-enum class Attention : std::int8_t { sdpa, mem_eff, plain };
+/// What set_use_memory_efficient_attention and set_use_sdpa choose of CrossAttention's forwards.
+enum class Attention : std::int8_t {
+    sdpa,     // scaled_dot_product_attention; --xformers is taken for it
+    mem_eff,  // --mem_eff_attn: FlashAttentionFunction, in Python
+    plain,    // _attention: a score for each pair of tokens
+};
 
+/// The attention heads of a layer, and how they attend.
 struct Heads {
     std::int64_t count;
     Attention attention;

@@ -350,8 +350,7 @@ class Changes {
                  Price::quality,
                  "weights of the base are rounded to 4 bits",
                  "Quantize / Compile > Transformer"});
-        const io::Node* on = said("model.layer_offloading");
-        const bool is_off = on == nullptr || on->boolean() == nullptr || !*on->boolean();
+        const bool is_off = !model.layer_offloading;
         const bool attaches = architecture_.offloading.attaches;
         if (!is_off && attaches && (model.offloaded < 1 || model.offloaded_text_encoder < 1))
             add({Lever::offloading,

@@ -40,6 +40,7 @@ struct DatasetSettings {
 /// The nearest of the lengths that max_token_length may have: one, two or three pieces of 75 tokens.
 [[nodiscard]] std::int64_t nearest_length(std::int64_t tokens);
 
+/// What the UNet attends with, as replace_unet_modules is told; see models/sd_scripts_unet.hpp.
 enum class Attention : std::uint8_t { plain, mem_eff, xformers, sdpa };
 
 /// The arguments of sd-scripts that move memory, by argparse's names and with setup_parser()'s defaults.

@@ -5,6 +5,7 @@
 
 namespace vram::trainers::sd_scripts {
 
+/// In pixels.
 struct Size {
     std::int64_t width = 0, height = 0;
     auto operator<=>(const Size&) const = default;

@@ -8,6 +8,7 @@
 /// Which layers a network stands beside (sd-scripts 48d368fa, LoRANetwork.create_modules).
 namespace vram::trainers::sd_scripts {
 
+/// What stands beside a layer; nothing for most.
 using Adapts = std::function<nn::Adaptation(const nn::LayerFacts&)>;
 
 /// networks/lora.py, of a UNet: linears and convolutions of one point within Transformer2DModel; with conv_dim those of

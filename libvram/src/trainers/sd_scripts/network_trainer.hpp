@@ -48,6 +48,7 @@ class NetworkTrainer {
     NetworkTrainer(const NetworkTrainer&) = delete;
     NetworkTrainer& operator=(const NetworkTrainer&) = delete;
 
+    /// train(): every phase of the job into the run's trace.
     [[nodiscard]] run::Facts train(run::Asides asides);
 
   protected:
@@ -150,10 +151,15 @@ class NetworkTrainer {
     Bytes start_ = 0, kept_ = 0;            // what lives as a step begins; and above that, as its forward has ended
 };
 
+// One a file: stable_diffusion.cpp, sdxl.cpp, flux.cpp. `job`, `catalogue` and `run` outlive what they return.
+
+/// train_network.py's own NetworkTrainer, of Stable Diffusion 1 and 2.
 [[nodiscard]] std::unique_ptr<NetworkTrainer> make_stable_diffusion(const job::Job& job,
                                                                     const profile::Catalogue& catalogue, Run& run);
+/// SdxlNetworkTrainer, sdxl_train_network.py.
 [[nodiscard]] std::unique_ptr<NetworkTrainer> make_sdxl(const job::Job& job, const profile::Catalogue& catalogue,
                                                         Run& run);
+/// FluxNetworkTrainer, flux_train_network.py.
 [[nodiscard]] std::unique_ptr<NetworkTrainer> make_flux(const job::Job& job, const profile::Catalogue& catalogue,
                                                         Run& run);
 

@@ -100,11 +100,11 @@ constexpr Field of_flux[] = {
 constexpr Field of_original[] = {{"noise_offset", "noise_offset"}, {"adaptive_noise_scale", "adaptive_noise_scale"}};
 constexpr Field of_multires[] = {{"multires_noise_iterations", "multires_noise_iterations"}};
 
-/// network_args of LoRA_type "Standard" and "Kohya LoCon", where Python takes their value as true.
+/// Fields that become network_args of the LoRA_types "Standard" and "Kohya LoCon", where Python takes them as true.
 constexpr std::string_view lora_args[] = {
     "down_lr_weight",  "mid_lr_weight",     "up_lr_weight", "block_lr_zero_threshold", "block_dims", "block_alphas",
     "conv_block_dims", "conv_block_alphas", "rank_dropout", "module_dropout"};
-/// And of "Flux1"; train_blocks only where split_mode asks for it.
+/// And of "Flux1". train_blocks is none of them without split_mode, which is not modelled.
 constexpr std::string_view flux_args[] = {"img_attn_dim",
                                           "img_mlp_dim",
                                           "img_mod_dim",

@@ -27,6 +27,7 @@ struct Script {
 };
 
 extern const Script sd1, sd2, sdxl, flux;
+/// All of them, in the order in which a profile is asked for its own.
 [[nodiscard]] std::span<const Script* const> scripts();
 
 /// The script that trains such a model; null: none that is played does.

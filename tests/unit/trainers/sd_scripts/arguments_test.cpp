@@ -1,8 +1,11 @@
 #include "trainers/sd_scripts/arguments.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 #include <variant>
 
+#include "trainers/sd_scripts/gui.hpp"
+#include "trainers/sd_scripts/keys.hpp"
 #include "unit/trainers/sd_scripts/files.hpp"
 
 using namespace vram;
@@ -306,6 +309,20 @@ TEST_CASE("sd-scripts: what a user may have meant otherwise is a warning") {
         CHECK(out.notes.front().problem == c.problem);
         CHECK(out.notes.front().key == c.key);
     }
+}
+
+TEST_CASE("sd-scripts: the GUI's own names of arguments are fields that it is known to have") {
+    const std::span<const std::string_view> fields = gui_fields();
+    std::size_t renamed = 0;
+    for (const Script* script : scripts())
+        for (const Key& key : argument_keys()) {
+            const std::string field = gui_field(key.name, script);
+            if (field == key.name) continue;
+            CAPTURE(field);
+            CHECK(std::find(fields.begin(), fields.end(), field) != fields.end());
+            ++renamed;
+        }
+    CHECK(renamed > 10);
 }
 
 TEST_CASE("sd-scripts: a command line is read as argparse reads it") {
