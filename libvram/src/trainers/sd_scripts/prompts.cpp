@@ -184,8 +184,8 @@ Prompt prompt_of(std::string_view line, const Script& script, const SaidAt& at, 
         }
         const bool is_whole = flag == "w" || flag == "h" || flag == "s" || flag == "d";
         const bool is_number = is_whole || flag == "l" || flag == "g";
-        const std::string_view number = run_of(value, is_whole ? digits : decimals);
-        const std::optional<double> said = is_number ? number_of(number) : std::nullopt;
+        const std::string_view number = run_of(value, is_whole ? digits : is_number ? decimals : "");
+        const std::optional<double> said = number_of(number);
         if (is_flag && (is_number ? !said : value.empty()))
             passed_over(Problem::bad_value, flag, value,
                         "--" + flag + " wants a " + (is_number ? "number" : "text") + ", and is passed over");
