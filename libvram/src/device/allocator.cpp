@@ -115,6 +115,18 @@ inline void Allocator::Index::erase(const std::vector<Node>& nodes, Block block)
     filled_words_ &= ~(std::uint64_t{filled_[word] == 0} << word);
 }
 
+inline void Allocator::Index::move(std::vector<Node>& nodes, Block block) {
+    const Node& node = nodes[static_cast<std::size_t>(block)];
+    if (bin_of(node.size) == node.bin) {
+        const Link link = links_[link_of(block)];
+        const auto from = static_cast<std::size_t>(link.from);
+        const bool follows = from < bins || before(nodes[from - bins], node.size, node.address);
+        if (follows && !before(nodes[static_cast<std::size_t>(link.next)], node.size, node.address)) return;
+    }
+    erase(nodes, block);
+    insert(nodes, block);
+}
+
 inline Block Allocator::Index::first_above(std::size_t bin) const {
     const std::size_t word = bin >> 6;
     const std::uint64_t rest = filled_[word] & ((~std::uint64_t{0} << (bin & 63)) << 1);
@@ -174,43 +186,68 @@ Block Allocator::allocate(Bytes bytes) {
     }
     const Bytes size = rounds_to_powers_ ? round_size(bytes, config_) : round_up(bytes, min_block);
     const bool small = size <= small_request;
-    Block block = take_free(small, size);
-    if (block == no_block) {
+    Block block = find_free(small, size);
+    const bool is_new = block == no_block;
+    if (is_new) {
         block = grow(small, size);
         if (block == no_block) {
             out_of_memory_.requested = bytes;
             return no_block;
         }
     }
-    Node* node = &at(block);
-    const Bytes remaining = node->size - size;
+    const Bytes remaining = at(block).size - size;
     const bool split = small || config_.expandable_segments
                            ? remaining >= min_block
                            : size < config_.max_split_size && remaining > small_request;
-    if (split) {
-        const Block rest = make_node(node->address + size, remaining, small, State::free);
-        node = &at(block);
-        Node& tail = at(rest);
-        tail.previous = block;
-        tail.next = node->next;
-        at(tail.next).previous = rest;
-        node->next = rest;
-        node->size = size;
-        insert_free(rest);
-    }
-    node->state = State::allocated;
-    counters_.allocated += node->size;
+    if (is_new && split) insert_free(block);
+    if (split)
+        block = take_front(block, size);
+    else if (!is_new)
+        pool_of(small).index.erase(nodes_, block);
+    Node& node = at(block);
+    node.state = State::allocated;
+    counters_.allocated += node.size;
     counters_.allocated_peak = std::max(counters_.allocated_peak, counters_.allocated);
     return block;
+}
+
+inline Block Allocator::take_front(Block block, Bytes size) {
+    const Block front = make_node(at(block).address, size, at(block).small, State::allocated);
+    Node &rest = at(block), &taken = at(front);
+    taken.previous = rest.previous;
+    taken.next = block;
+    at(taken.previous).next = front;
+    rest.previous = front;
+    rest.address += size;
+    rest.size -= size;
+    move_free(block);
+    return front;
 }
 
 void Allocator::free(Block block) {
     Node& node = at(block);
     counters_.allocated -= node.size;
-    node.state = State::free;
-    merge(block, node.previous);
-    merge(block, node.next);
-    insert_free(block);
+    const Block previous = node.previous, next = node.next;
+    if (at(previous).state == State::free) {
+        Node& into = at(previous);
+        into.size += node.size;
+        into.next = next;
+        at(next).previous = previous;
+        recycle(block);
+        merge(previous, next);
+        move_free(previous);
+    } else if (at(next).state == State::free) {
+        Node& into = at(next);
+        into.address = node.address;
+        into.size += node.size;
+        into.previous = previous;
+        at(previous).next = next;
+        recycle(block);
+        move_free(next);
+    } else {
+        node.state = State::free;
+        insert_free(block);
+    }
 }
 
 void Allocator::empty_cache() { release_cached(); }
@@ -262,9 +299,15 @@ void Allocator::insert_free(Block block) {
     pool.index.insert(nodes_, block);
 }
 
+inline void Allocator::move_free(Block block) {
+    Pool& pool = pool_of(at(block).small);
+    if (counts_age_) at(block).born = pool.lookups;
+    pool.index.move(nodes_, block);
+}
+
 Block Allocator::next_free(Pool& pool, Block block) const { return pool.index.after(nodes_, block); }
 
-// Takes `other`, a neighbour in the same state, into `into`; `into` itself stands in no set at that time.
+// Takes `other`, a neighbour in the same state, into `into`, whose own place in a set is for the caller to see to.
 inline void Allocator::merge(Block into, Block other) {
     Node& target = at(into);
     const Node& source = at(other);
@@ -285,7 +328,7 @@ inline void Allocator::merge(Block into, Block other) {
     recycle(other);
 }
 
-Block Allocator::take_free(bool small, Bytes size) {
+Block Allocator::find_free(bool small, Bytes size) {
     Pool& pool = pool_of(small);
     if (counts_age_) ++pool.lookups;
     Block block = pool.index.at_least(nodes_, size, 0);
@@ -305,7 +348,6 @@ Block Allocator::take_free(bool small, Bytes size) {
     const Bytes found = at(block).size;
     if (size < config_.max_split_size && found >= config_.max_split_size) return no_block;
     if (size >= config_.max_split_size && found >= size + config_.max_non_split_rounding) return no_block;
-    pool.index.erase(nodes_, block);
     return block;
 }
 

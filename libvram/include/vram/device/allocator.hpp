@@ -109,6 +109,8 @@ class Allocator {
         void make_room(std::size_t nodes);
         void insert(std::vector<Node>& nodes, Block block);
         void erase(const std::vector<Node>& nodes, Block block);
+        /// Of a block in the index, whose size or address has changed.
+        void move(std::vector<Node>& nodes, Block block);
         /// The first with (size, address) >= these, or no_block.
         [[nodiscard]] Block at_least(const std::vector<Node>& nodes, Bytes size, Bytes address) const;
         /// The one after `block`, which is in the index, or no_block.
@@ -143,7 +145,7 @@ class Allocator {
         Index index;
         std::vector<Block> unmapped;       // by address; expandable segments only
         std::vector<Bytes> address_space;  // of expandable segments that went back
-        std::uint32_t lookups = 0;  // modulo 2^32, as ages are
+        std::uint32_t lookups = 0;         // modulo 2^32, as ages are
     };
 
     [[nodiscard]] Pool& pool_of(bool small) { return pools_[small ? 0 : 1]; }
@@ -154,7 +156,11 @@ class Allocator {
     void insert_free(Block block);
     [[nodiscard]] Block next_free(Pool& pool, Block block) const;
 
-    [[nodiscard]] Block take_free(bool small, Bytes size);
+    void move_free(Block block);
+    /// The free block that a request gets; it stays in the index.
+    [[nodiscard]] Block find_free(bool small, Bytes size);
+    /// The low end of a free block in the index; the rest stays there.
+    [[nodiscard]] Block take_front(Block block, Bytes size);
     [[nodiscard]] Block grow(bool small, Bytes size);
     [[nodiscard]] Block obtain(bool small, Bytes size, Bytes segment);
     [[nodiscard]] Block obtain_pages(bool small, Bytes size);
