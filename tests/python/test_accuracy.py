@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vramest
 from vramest.accuracy.__main__ import main
 from vramest.accuracy.jobs import COUNTERS, Part, Question, Refusal, question_of
 from vramest.accuracy.judge import GIB, Bound, Judged, Point, Unjudged, Unnamed, judge
@@ -39,6 +40,13 @@ TOOLKIT: dict[str, Any] = {
     "outcome": "fits", "method": "lora", "rank": 16, "resolution": [512, 768], "batch_size": 1, "dtype": "bf16",
     "gradient_checkpointing": True, "optimizer": "adamw8bit", "quantize": "qfloat8", "te_quantize": "qfloat8",
     "cache_latents": True, "completeness": "full", "measured_gib": 24, "measure_kind": "card_size", "bound": "upper",
+}  # fmt: skip
+KOHYA: dict[str, Any] = {
+    "id": "kohya", "series": "made-up once more", "trainer": "sd-scripts", "model": "flux.1-dev", "task": "train",
+    "outcome": "fits", "method": "lora", "rank": 4, "resolution": [1024, 768], "batch_size": 2, "dtype": "bf16",
+    "gradient_checkpointing": True, "optimizer": "adamw8bit", "quantize": "fp8 (fp8_base)", "attention": "sdpa",
+    "cache_latents": True, "cache_text_embeds": True, "te_trained": False, "completeness": "full",
+    "measured_gib": 24, "measure_kind": "card_size", "bound": "upper",
 }  # fmt: skip
 
 
@@ -170,6 +178,21 @@ def test_a_config_of_ai_toolkit() -> None:
     assert process["train"]["ema_config"] == {"use_ema": True} and process["train"]["disable_sampling"] is True
 
 
+def test_a_config_of_sd_scripts() -> None:
+    config = question(KOHYA, notes="A complete command, with --highvram.").parts[0].job
+    assert config == {
+        "pretrained_model_name_or_path": "black-forest-labs/FLUX.1-dev", "network_module": "networks.lora_flux", "network_dim": 4,
+        "resolution": "1024,768", "train_batch_size": 2, "optimizer_type": "adamw8bit", "mixed_precision": "bf16",
+        "gradient_checkpointing": True, "cache_latents": True, "cache_text_encoder_outputs": True,
+        "network_train_unet_only": True, "fp8_base": True, "highvram": True, "sdpa": True,
+    }  # fmt: skip
+    assert vramest.check(config).job.trainer == "sd-scripts"
+    assert judged(KOHYA).prediction.device is not None
+    plain = question(KOHYA, model="sdxl", quantize="none", dtype="fp32", te_trained=True, attention=None).parts[0].job
+    assert plain["mixed_precision"] == "no" and plain["network_module"] == "networks.lora" and "sdpa" not in plain
+    assert plain["fp8_base"] is False and plain["network_train_unet_only"] is False
+
+
 def test_what_a_row_of_ai_toolkit_says_in_words() -> None:
     def process(**but: Any) -> dict[str, Any]:
         found: dict[str, Any] = question(TOOLKIT, **but).parts[0].job["config"]["process"][0]
@@ -243,6 +266,15 @@ def test_one_text_encoder_that_is_quantised_by_name() -> None:
         (SAMPLE, {"quantize": "uint3 + accuracy recovery adapter (torchao)"}, "quantisation not modelled"),
         (TOOLKIT, {"model": "sd1.5"}, "model not known to ai-toolkit"),
         (TOOLKIT, {"task": "sample"}, "task sample not asked for with ai-toolkit"),
+        (KOHYA, {"task": "sample"}, "sample lora not asked for with sd-scripts"),
+        (KOHYA, {"method": "full"}, "train full not asked for with sd-scripts"),
+        (KOHYA, {"completeness": "partial"}, "config not full"),
+        (KOHYA, {"te_trained": None}, "te trained missing"),
+        (KOHYA, {"model": "sd3-medium"}, "model not known to sd-scripts"),
+        (KOHYA, {"gradient_checkpointing": "every second block"}, "checkpointing not modelled"),
+        (KOHYA, {"quantize": "nf4 (bnb)"}, "quantisation not modelled"),
+        (KOHYA, {"attention": "sage"}, "attention not modelled"),
+        (KOHYA, {"blocks_to_swap": 16}, "offload not modelled"),
         (SAMPLE | {"trainer": "diffusers (VAE decode only)"}, {"dtype": None, "phase": "VAE decode"}, "dtype missing"),
         (SAMPLE | {"trainer": "diffusers (VAE decode only)"}, {"phase": "denoise"}, "a VAE's call that is no decode"),
     ],

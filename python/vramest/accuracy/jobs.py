@@ -1,7 +1,7 @@
 """A row's job: the text that vramest is asked about, or why there is none.
 
 Nothing is filled in. A setting that the row does not state and that moves memory refuses the row; but where a row
-calls itself full, a setting of ai-toolkit that it does not name stands at the trainer's default.
+calls itself full, a setting of ai-toolkit or sd-scripts that it does not name stands at the trainer's default.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ COUNTERS = {
     "percent_of_card": "not named",
 }
 DTYPES = ("bf16", "fp16", "fp32")
+FP8_BASE = "fp8 (fp8_base)"
 # Every model's buckets have sides that are multiples of one that divides this.
 _CELL = 64
 
@@ -154,7 +155,7 @@ def _refuse_what_no_job_has(row: Row, words: Words, plays: str) -> None:
         raise Refused("offload not modelled", str(row.offload))
     if row.blocks_to_swap:
         raise Refused("offload not modelled", f"{row.blocks_to_swap} blocks swapped")
-    if row.attention is not None:
+    if row.attention is not None and plays != "sd-scripts":
         raise Refused("attention not the default", row.attention)
     if (said := words.refused_by_notes(row.notes, plays)) is not None:
         raise Refused(*said)
@@ -214,6 +215,38 @@ def _ai_toolkit(row: Row, words: Words, model: str) -> Question:
         remarks = ("no square picture has that resolution: its heaviest bucket", *remarks)
     job = {"job": "extension", "config": {"name": "row", "process": [process]}}
     return Question((Part("train", job),), gpu, capacity, sets, remarks=remarks)
+
+
+# ------------------------------------------------------------------------------------------------------ sd-scripts
+def _sd_scripts(row: Row, words: Words, model: str) -> Question:
+    if row.task != "train" or row.method != "lora":
+        raise Refused(f"{row.task} {row.method or ''}".rstrip() + " not asked for with sd-scripts")
+    _need(row, "rank", "resolution", "batch_size", "gradient_checkpointing", "optimizer", "te_trained")
+    if row.completeness != "full":
+        raise Refused("config not full", "what it does not name need not stand at the default")
+    if (module := words.network_module(model)) is None:
+        raise Refused("model not known to sd-scripts", row.model)
+    if not isinstance(row.gradient_checkpointing, bool):
+        raise Refused("checkpointing not modelled", str(row.gradient_checkpointing))
+    if row.quantize not in (None, "none", FP8_BASE):
+        raise Refused("quantisation not modelled", row.quantize)
+    if row.attention not in (None, "sdpa", "xformers"):
+        raise Refused("attention not modelled", row.attention)
+    width, height = _size(row)
+    dtype = _dtype(row)
+    config: dict[str, Any] = {
+        "pretrained_model_name_or_path": words.repository(model), "network_module": module, "network_dim": row.rank,
+        "resolution": f"{width},{height}", "train_batch_size": row.batch_size, "optimizer_type": row.optimizer,
+        "mixed_precision": "no" if dtype == "fp32" else dtype, "gradient_checkpointing": row.gradient_checkpointing,
+        "cache_latents": bool(row.cache_latents), "cache_text_encoder_outputs": bool(row.cache_text_embeds),
+        "network_train_unet_only": not row.te_trained, "fp8_base": row.quantize == FP8_BASE,
+        "highvram": words.notes_say("highvram", row.notes),
+    }  # fmt: skip
+    if row.attention is not None:
+        config[row.attention] = True
+    gpu, capacity, remarks = _card(row, words)
+    remarks = ("no samples: the row does not give their size", *remarks)
+    return Question((Part("train", config),), gpu, capacity, remarks=remarks)
 
 
 # ---------------------------------------------------------------------------------------------------- plain PyTorch
@@ -358,6 +391,8 @@ def question_of(row: Row, words: Words) -> Question | Refusal:
         _refuse_what_no_job_has(row, words, script.plays)
         if script.plays == "ai-toolkit":
             return _ai_toolkit(row, words, model)
+        if script.plays == "sd-scripts":
+            return _sd_scripts(row, words, model)
         if script.plays == "loop":
             return _loop(row, words, script, model)
         return _sampling(row, words, model) if script.plays == "pipeline" else _vae_alone(row, words, model)

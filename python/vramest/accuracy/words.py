@@ -22,7 +22,7 @@ def _data(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Script:
-    """How a trainer of the reports is asked about: `plays` is ai-toolkit, loop, pipeline or vae.
+    """How a trainer of the reports is asked about: `plays` is ai-toolkit, sd-scripts, loop, pipeline or vae.
 
     `converts`: text encoders come into the row's dtype after they were loaded, and so keep nothing in fp32.
     """
@@ -115,6 +115,11 @@ class Words:
         found: str | None = self._words["ai_toolkit_arch"].get(model)
         return found
 
+    def network_module(self, model: str) -> str | None:
+        """sd-scripts' `network_module` of a model's id."""
+        found: str | None = self._words["sd_scripts_network_module"].get(model)
+        return found
+
     def qtype(self, word: str) -> str | None:
         """What ai-toolkit's `qtype` takes, of schemes that a job has no word for."""
         found: str | None = self._words["ai_toolkit_qtype"].get(word)
@@ -145,7 +150,7 @@ class Words:
         return None
 
     def notes_say(self, key: str, notes: str) -> bool:
-        """Whether the notes hold words.json's phrase of that key: "ema", "resident"."""
+        """Whether the notes hold words.json's phrase of that key: "ema", "highvram", "resident"."""
         return self._words["notes"][key] in notes.lower()
 
     def text_tokens(self, notes: str) -> int | None:
