@@ -72,6 +72,7 @@ void register_proposal(py::module_& m) {
         .def_readonly("saves", &Proposal::saves, "Of the highest need: device_high before, less device_high then.")
         .def_readonly("saves_there", &Proposal::saves_there, "In the phase that was tightest before.")
         .def_readonly("short_of", &Proposal::short_of, "How far device_high lies above what the card offers.")
+        .def_readonly("short_of_low", &Proposal::short_of_low, "How far device_low lies above it; 0: it may fit.")
         .def_readonly("file", &Proposal::file, "The whole text with the edits in it; empty for a dict.")
         .def("__repr__", [](const Proposal& p) {
             std::string text;

@@ -124,8 +124,10 @@ void register_diagnose(py::module_& m) {
         .def_readonly("verdict", &Prediction::verdict)
         .def_property_readonly("reason", [](const Prediction& p) { return lossy(p.reason); })
         .def_readonly("phase", &Prediction::phase, "Where it breaks first, or is tightest.")
+        .def_readonly("breaks", &Prediction::breaks, "`phase` is where it breaks first; else the tightest.")
         .def_readonly("compared", &Prediction::compared, "The report has the phase where it died.")
-        .def_readonly("agrees", &Prediction::agrees, "With where it died.")
+        .def_readonly("agrees", &Prediction::agrees,
+                      "With where it died; and, where the failure is one of size, that it does not fit.")
         .def_readonly("needs_low", &Prediction::needs_low)
         .def_readonly("needs_high", &Prediction::needs_high)
         .def_readonly("capacity", &Prediction::capacity)

@@ -56,8 +56,8 @@ void register_explained(py::module_& m) {
         .def_readonly("module", &LiveBlocks::module, "In whose forward or backward; of a parameter its name.")
         .def_readonly("class_name", &LiveBlocks::class_name, "Of the module; empty of a parameter.")
         .def_readonly("line", &LiveBlocks::line,
-                      "The statement of the forward that made them, or whose backward did, below libvram/src: "
-                      "\"models/flux.cpp:66\". Empty: a parameter, or no forward's.")
+                      "The statement that made them, or whose backward did, below libvram/src: "
+                      "\"models/flux.cpp:66\". Empty: a parameter.")
         .def_readonly("backward", &LiveBlocks::backward);
 
     py::class_<Contribution>(m, "Contribution", py::is_final(),
@@ -152,7 +152,10 @@ void register_risk(py::module_& m) {
         .def_readonly("phase", &PlannedRun::phase, "The tightest.")
         .def_readonly("device_low", &PlannedRun::device_low)
         .def_readonly("device_high", &PlannedRun::device_high)
-        .def_property_readonly("why_not", [](const PlannedRun& run) { return lossy(run.why_not); });
+        .def_property_readonly("why_not", [](const PlannedRun& run) { return lossy(run.why_not); })
+        .def("__repr__", [](const PlannedRun& run) {
+            return "<vramest.PlannedRun " + lossy(run.text) + ": " + std::string(report::to_text(run.verdict)) + ">";
+        });
 
     py::class_<CheckpointingRisk> risk_class(m, "CheckpointingRisk", py::is_final(),
                                              "What turning gradient checkpointing off would mean.");

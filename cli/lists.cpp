@@ -140,6 +140,10 @@ int gpus(const Arguments& arguments, std::ostream& out) {
         return 0;
     }
     const std::size_t ids = widest(cards, [](const auto& card) { return card.id; });
+    pad(out, "id", ids);
+    pad(out, "for torch", 12);
+    pad(out, "memory", 12);
+    out << "name\n";
     for (const profile::DeviceProfile& card : cards) {
         pad(out, card.id, ids);
         pad(out, to_text(card.linux_capacity.low), 12);

@@ -160,7 +160,7 @@ constexpr std::string_view text = R"json({
                 "text": {"type": "string"}, "says": {"type": "string"}}}},
         "looked_for": {"type": "array", "items": {"type": "string"}},
         "prediction": {"description": "of the config, where one was given", "type": ["object", "null"], "properties": {"verdict": {"$ref": "#/$defs/verdict"},
-                "reason": {"type": "string"}, "phase": {"type": "string"}, "compared": {"type": "boolean"}, "agrees": {"type": "boolean"}, "needs_low": {"$ref": "#/$defs/bytes"},
+                "reason": {"type": "string"}, "phase": {"type": "string"}, "breaks": {"type": "boolean"}, "compared": {"type": "boolean"}, "agrees": {"type": "boolean"}, "needs_low": {"$ref": "#/$defs/bytes"},
                 "needs_high": {"$ref": "#/$defs/bytes"}, "capacity": {"$ref": "#/$defs/bytes"},
                 "change": {"description": "what makes it fit: what it is, then a line for each edit of the config and for what is typed; empty where the failure is none of size, or nothing makes it fit",
                     "type": "array", "items": {"type": "string"}}}},
@@ -184,13 +184,13 @@ constexpr std::string_view text = R"json({
     },
     "proposal": {
       "type": "object",
-      "required": ["changes", "verdict", "phase", "stage", "device_low", "device_high", "saves", "saves_there", "short_of"],
+      "required": ["changes", "verdict", "phase", "stage", "device_low", "device_high", "saves", "saves_there", "short_of", "short_of_low"],
       "additionalProperties": false,
       "properties": {
         "changes": {"type": "array", "items": {"$ref": "#/$defs/change"}}, "verdict": {"$ref": "#/$defs/verdict"},
         "phase": {"type": "string"}, "stage": {"type": "string"}, "device_low": {"$ref": "#/$defs/bytes"},
         "device_high": {"$ref": "#/$defs/bytes"}, "saves": {"$ref": "#/$defs/bytes"}, "saves_there": {"$ref": "#/$defs/bytes"},
-        "short_of": {"$ref": "#/$defs/bytes"}}
+        "short_of": {"$ref": "#/$defs/bytes"}, "short_of_low": {"$ref": "#/$defs/bytes"}}
     },
     "advice": {
       "type": "object",

@@ -1,9 +1,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "laws/plays.hpp"
+#include "report/opened.hpp"
+#include "shadow/run.hpp"
 
 using namespace vram;
 using laws::Kind;
@@ -56,5 +61,39 @@ TEST_CASE("a call that is copied leaves the events of one that is played, for ev
                 CHECK(copied.usage == played.usage);
             }
         }
+    }
+}
+
+TEST_CASE("a call that is copied leaves the events of one that is played, for files of the trainers") {
+    struct Case {
+        const char* why;
+        std::string text, name;
+    };
+    const auto example = [](const std::string& name) {
+        const std::ifstream file(std::string(VRAM_SOURCE_DIR) + "/examples/" + name, std::ios::binary);
+        std::ostringstream text;
+        text << file.rdbuf();
+        return text.str();
+    };
+    const std::string flux =
+        R"({"LoRA_type": "Flux1", "flux1_checkbox": true, "network_dim": 4, "max_resolution": "512,512",
+ "sample_every_n_epochs": 1, "sample_prompts": "b --w 320 --h 512", )";
+    for (const Case& c : {
+             Case{"ai-toolkit", example("flux_lora.yaml"), "job.yaml"},
+             Case{"sd-scripts", example("sd_scripts_sdxl_lora.toml"), "lora.toml"},
+             Case{"its text encoders encode before they have adapters, and train",
+                  flux + R"("flux1_cache_text_encoder_outputs": true, "text_encoder_lr": 1e-4})", "lora.json"},
+             Case{"captions not cached", flux + R"("text_encoder_lr": 0})", "lora.json"},
+         }) {
+        CAPTURE(std::string(c.why));
+        report::CheckOptions options;
+        options.gpu = "h200";
+        Diagnostics notes;
+        const expected<report::Opened> opened = report::open(c.text, c.name, options, laws::catalogue(), notes);
+        REQUIRE(opened);
+        shadow::Run copied, played({}, false);
+        for (shadow::Run* run : {&copied, &played})
+            (void)opened->trainer->play(opened->job, laws::catalogue(), *run, run::Asides::left_out);
+        CHECK(part(copied.trace, played.trace) == -1);
     }
 }

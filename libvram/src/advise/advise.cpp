@@ -123,7 +123,7 @@ class Adviser {
                 if (out.fits.size() < most_proposals) out.fits.push_back(proposal(*attempt));
             } else if (helps(*attempt)) {
                 out.helps.push_back(proposal(*attempt));
-            } else {
+            } else if (saves_there(*attempt) <= 0) {  // else it helps there, and another phase needs more: with others
                 out.idle.push_back(attempt->placed.front());
             }
         }
@@ -201,9 +201,16 @@ class Adviser {
 
     [[nodiscard]] Proposal proposal(const Attempt& attempt) const {
         const report::Peak& peak = *attempt.report.peak;
-        return {attempt.placed, attempt.report.verdict, peak.phase,
-                peak.stage,     peak.device_low,        peak.device_high,
-                saves(attempt), saves_there(attempt),   std::max<Bytes>(0, shortage(attempt.report)),
+        return {attempt.placed,
+                attempt.report.verdict,
+                peak.phase,
+                peak.stage,
+                peak.device_low,
+                peak.device_high,
+                saves(attempt),
+                saves_there(attempt),
+                std::max<Bytes>(0, shortage(attempt.report)),
+                std::max<Bytes>(0, peak.device_low - attempt.report.gpu.usable_high()),
                 attempt.file};
     }
 

@@ -130,16 +130,15 @@ std::string common(const std::string& a, const std::string& b) {
 /// The block and the line that an event comes from.
 void tell_birth(const shadow::Provenance& provenance, std::int64_t event, LiveBlocks& out) {
     const shadow::Provenance::Birth birth = provenance.birth(static_cast<std::size_t>(event));
+    out.backward = birth.backward;
     if (birth.block >= 0) {
         const shadow::Provenance::Block& block = provenance.blocks()[static_cast<std::size_t>(birth.block)];
         out.module = block.name;
         out.class_name = block.class_name;
-        out.backward = birth.backward;
     }
     if (birth.line < 0) return;
     const shadow::Provenance::Line& line = provenance.lines()[static_cast<std::size_t>(birth.line)];
     out.line = line.file + ":" + std::to_string(line.number);
-    out.backward = birth.backward;
 }
 
 std::vector<LiveBlocks> blocks_of(const Replayed& replayed, std::int64_t event) {

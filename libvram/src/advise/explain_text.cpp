@@ -78,7 +78,10 @@ std::string what_of(const LiveBlocks& blocks) {
     if (!blocks.module.empty())
         out +=
             blocks.class_name.empty() ? " " + blocks.module : " in " + blocks.module + " (" + blocks.class_name + ")";
-    if (!blocks.line.empty()) out += (blocks.backward ? ", backward of " : ", ") + blocks.line;
+    if (!blocks.line.empty())
+        out += (blocks.backward ? ", backward of " : ", ") + blocks.line;
+    else if (blocks.backward)
+        out += ", backward";
     if (!blocks.phase.empty())
         out += "; born in " + blocks.phase + (blocks.stage.empty() ? std::string() : ", " + blocks.stage);
     return out;

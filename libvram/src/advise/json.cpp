@@ -47,7 +47,8 @@ json json_of(const Proposal& proposal) {
             {"device_high", proposal.device_high},
             {"saves", proposal.saves},
             {"saves_there", proposal.saves_there},
-            {"short_of", proposal.short_of}};
+            {"short_of", proposal.short_of},
+            {"short_of_low", proposal.short_of_low}};
 }
 
 json json_of(const std::vector<Proposal>& proposals) {

@@ -49,7 +49,7 @@ std::string one(const Max& max) {
     else
         out += "  no larger value is tried\n";
     for (const report::Setting& setting : most.best->settings)
-        out += "  --set " + setting.key + "=" + setting.value + "\n";
+        out += "  --set '" + setting.key + "=" + setting.value + "'\n";  // a shell takes brackets for a pattern
     const std::string more = around(most);
     return out + (more.empty() ? "" : "\n" + more);
 }

@@ -70,14 +70,7 @@ std::string card_text(const Report& report) {
 
 std::string room_text(const Report& report) {
     const Bytes room = report.gpu.usable() - report.peak->device_high;
-    switch (report.verdict) {
-        case Verdict::fits: return vram::to_text(room) + " to spare";
-        case Verdict::tight: return "up to " + vram::to_text(-room) + " too little";
-        case Verdict::does_not_fit:
-            return vram::to_text(report.peak->device_low - report.gpu.usable_high()) + " too little";
-        case Verdict::cannot_say: break;
-    }
-    return {};
+    return report::room_text(report.verdict, room, report.peak->device_low - report.gpu.usable_high(), -room);
 }
 
 class Assessor {

@@ -33,8 +33,10 @@ std::string buckets_text(const CheckpointingRisk& risk) {
 
 std::string instead_text(const CheckpointingRisk& risk) {
     if (risk.off.verdict == Verdict::fits) return "";
-    std::string out = "\nto have it off, change instead\n";
-    if (risk.instead.empty()) return out + "  nothing that is known makes it fit without checkpointing\n";
+    const bool fits = !risk.instead.empty() && risk.instead.front().verdict == Verdict::fits;
+    std::string out = fits ? "\nto have it off, change instead\n"
+                           : "\nto have it off: nothing that is known makes it fit without checkpointing\n";
+    if (!fits && !risk.instead.empty()) out += "nearest\n";
     for (const Proposal& proposal : risk.instead) {
         out += "  - " + what_of(proposal) + ": then " + report::range_text(proposal.device_low, proposal.device_high) +
                ", " + report::words(proposal.verdict) + "\n";

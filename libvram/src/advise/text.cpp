@@ -41,13 +41,18 @@ std::string cost_of(const Placed& placed) {
     return placed.change.cost.empty() ? cost : cost + " (" + placed.change.cost + ")";
 }
 
+/// "1.20 GiB too little", in the words of the report's own headline.
+std::string lacks(const Proposal& proposal) {
+    return report::room_text(proposal.verdict, 0, proposal.short_of_low, proposal.short_of);
+}
+
 /// "saves 3.10 GiB in sample, 2.00 GiB at its highest; then fits: 21.40 to 21.61 GiB, tightest in step 2".
 std::string effect_of(const Proposal& proposal, const report::Report& before) {
     std::string out = "saves " + vram::to_text(proposal.saves_there) + " in " + before.peak->phase;
     if (proposal.saves != proposal.saves_there) out += ", " + vram::to_text(proposal.saves) + " at its highest";
     out += "; then " + report::words(proposal.verdict) + ": " +
            report::range_text(proposal.device_low, proposal.device_high) + ", tightest in " + proposal.phase;
-    if (proposal.short_of > 0) out += ", " + vram::to_text(proposal.short_of) + " too little";
+    if (proposal.short_of > 0) out += ", " + lacks(proposal);
     return out;
 }
 
@@ -61,6 +66,12 @@ std::string text_of(const Proposal& proposal, const report::Report& before, cons
         out += indent + placed.change.text + "\n" + indent + "  costs " + cost_of(placed) + "\n" +
                lines_of(placed, indent + "  ");
     return out;
+}
+
+/// What closes another process saves nothing of the job.
+std::string saving(const Proposal& proposal) {
+    const Bytes most = std::max(proposal.saves, proposal.saves_there);
+    return most > 0 ? "saves " + vram::to_text(most) : "leaves the job more";
 }
 
 /// Of each lever the change that leaves least to do; all of them stand in the JSON.
@@ -95,9 +106,8 @@ std::string to_text(const Advised& advised) {
     if (!advised.helps.empty()) {
         out += "\nneeds less, and is not enough alone\n";
         for (const Proposal& proposal : best_of_each(advised.helps))
-            out += "  - " + what_of(proposal) + ": saves " +
-                   vram::to_text(std::max(proposal.saves, proposal.saves_there)) + ", then " +
-                   vram::to_text(proposal.short_of) + " too little in " + proposal.phase + "\n";
+            out += "  - " + what_of(proposal) + ": " + saving(proposal) + ", then " + lacks(proposal) + " in " +
+                   proposal.phase + "\n";
     }
     if (!advised.idle.empty()) {
         out += "\nmoves nothing where it is tightest (" + before.peak->phase + ")\n";

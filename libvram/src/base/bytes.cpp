@@ -14,9 +14,10 @@ std::string to_text(Bytes bytes) {
     constexpr std::array<std::pair<Bytes, const char*>, 3> units{{{GiB, "GiB"}, {MiB, "MiB"}, {KiB, "KiB"}}};
     for (const auto& [size, name] : units) {
         if (magnitude >= static_cast<double>(size)) {
+            // Half a hundredth is rounded up: 128 KiB are 0.13 MiB, and printf alone would look for an even digit.
+            const double hundredths = std::round(static_cast<double>(bytes) * 100 / static_cast<double>(size));
             std::array<char, 48> text{};
-            std::snprintf(text.data(), text.size(), "%.2f %s", static_cast<double>(bytes) / static_cast<double>(size),
-                          name);
+            std::snprintf(text.data(), text.size(), "%.2f %s", hundredths / 100, name);
             return text.data();
         }
     }

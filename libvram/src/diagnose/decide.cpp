@@ -485,7 +485,7 @@ std::vector<std::string_view> names_of(Phase phase) {
         case Phase::cache_latents: return {"cache_latents", "cache_validation", "cache"};
         case Phase::cache_text: return {"cache_text", "cache"};
         case Phase::first_steps: return {"step 1", "step 2", "step"};
-        case Phase::later_steps: return {"step"};
+        case Phase::later_steps: return {"step", "bucket"};
         case Phase::sampling:
         case Phase::vae_decode: return {"sample", "baseline_sample"};
         case Phase::save: return {"save"};
@@ -504,9 +504,10 @@ const report::Phase* phase_of(const report::Report& report, Phase phase) {
         for (const report::Phase& one : report.phases)
             if (one.name.starts_with(name) && (heaviest == nullptr || one.needs_high > heaviest->needs_high))
                 heaviest = &one;
-        if (heaviest != nullptr) return heaviest;
+        const bool goes_on = phase == Phase::later_steps;  // each of its phases may have been the one
+        if (heaviest != nullptr && !goes_on) return heaviest;
     }
-    return nullptr;
+    return heaviest;
 }
 
 }  // namespace vram::diagnosis

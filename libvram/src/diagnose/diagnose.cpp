@@ -26,29 +26,31 @@ std::vector<std::string> looked_for() {
             "steps that become slower for good, as a Windows driver's shared memory makes them"};
 }
 
-Prediction prediction_of(const report::Report& report, Phase phase) {
+/// Failures that a smaller job would not have met.
+bool is_of_size(Kind kind) {
+    return kind == Kind::config_too_big || kind == Kind::borderline_bucket || kind == Kind::fragmentation ||
+           kind == Kind::windows_shared_spill || kind == Kind::init_failure_oom;
+}
+
+Prediction prediction_of(const report::Report& report, Phase phase, Kind kind) {
     Prediction out;
     out.verdict = std::string(report::to_text(report.verdict));
     out.reason = report.reason;
     out.capacity = report.gpu.usable();
     if (!report.peak) return out;
-    out.phase = report.breaks_first ? report.breaks_first->phase : report.peak->phase;
+    out.breaks = report.breaks_first.has_value();
+    out.phase = out.breaks ? report.breaks_first->phase : report.peak->phase;
     const report::Phase* tightest = report.phase(out.phase);
     const report::Phase* failed = phase_of(report, phase);
     out.compared = failed != nullptr;
-    out.agrees = tightest != nullptr && failed != nullptr &&
+    const bool is_told_to_fit = is_of_size(kind) && report.verdict == report::Verdict::fits;
+    out.agrees = tightest != nullptr && failed != nullptr && !is_told_to_fit &&
                  (tightest == failed || (!tightest->kind.empty() && tightest->kind == failed->kind));
     if (const report::Phase* shown = failed != nullptr ? failed : tightest) {
         out.needs_low = shown->needs_low;
         out.needs_high = shown->needs_high;
     }
     return out;
-}
-
-/// Failures that a smaller job would not have met.
-bool is_of_size(Kind kind) {
-    return kind == Kind::config_too_big || kind == Kind::borderline_bucket || kind == Kind::fragmentation ||
-           kind == Kind::windows_shared_spill || kind == Kind::init_failure_oom;
 }
 
 }  // namespace
@@ -90,7 +92,7 @@ Diagnosis LogReader::finish(std::string source, const report::Report* report) {
     Diagnosis& out = decided.diagnosis;
     out.source = std::move(source);
     if (report != nullptr) {
-        out.prediction = prediction_of(*report, out.phase);
+        out.prediction = prediction_of(*report, out.phase, out.kind);
         out.diagnostics = report->diagnostics;
     }
     if (!out.recognised) {

@@ -34,11 +34,11 @@ json json_of(const std::optional<Bucket>& bucket) {
 
 json json_of(const std::optional<Prediction>& prediction) {
     if (!prediction) return nullptr;
-    return {{"verdict", prediction->verdict},       {"reason", prediction->reason},
-            {"phase", prediction->phase},           {"compared", prediction->compared},
-            {"agrees", prediction->agrees},         {"needs_low", prediction->needs_low},
-            {"needs_high", prediction->needs_high}, {"capacity", prediction->capacity},
-            {"change", prediction->change}};
+    return {{"verdict", prediction->verdict},     {"reason", prediction->reason},
+            {"phase", prediction->phase},         {"compared", prediction->compared},
+            {"breaks", prediction->breaks},       {"agrees", prediction->agrees},
+            {"needs_low", prediction->needs_low}, {"needs_high", prediction->needs_high},
+            {"capacity", prediction->capacity},   {"change", prediction->change}};
 }
 
 json json_of(const std::vector<Evidence>& evidence) {

@@ -26,8 +26,9 @@ bool is_done(const Change& change, const report::Report* report) {
     if (report == nullptr || change.unless_key.empty()) return false;
     const auto it = report->job.resolved.find(change.unless_key);
     if (it == report->job.resolved.end()) return false;
-    return change.unless_value == "set" ? it->second != "none" && !it->second.empty()
-                                        : it->second == change.unless_value;
+    const std::string_view value = change.unless_value;
+    if (value == "set") return it->second != "none" && !it->second.empty();
+    return value.starts_with('*') ? it->second.ends_with(value.substr(1)) : it->second == value;
 }
 
 }  // namespace

@@ -77,14 +77,16 @@ std::string held(const Numbers& n) {
 }
 
 std::string predicted(const Prediction& p) {
-    if (p.phase.empty()) return p.verdict + ": " + p.reason;
-    const std::string needs =
-        p.compared ? " is predicted to be tightest; where it died needs " : " is predicted to be tightest, and needs ";
+    if (p.phase.empty()) return "cannot say: " + p.reason;
+    const std::string first = p.breaks ? " is predicted to break first" : " is predicted to be tightest";
+    const std::string needs = p.compared ? "; where it died needs " : ", and needs ";
+    // The rest is for whoever reads it to find out: which of the two is not what ran.
+    const std::string fits = p.verdict == "fits" ? "it is predicted to fit (is it the config that ran?), " : "";
     return std::string(!p.compared ? "cannot be compared"
                        : p.agrees  ? "agrees"
                                    : "does not agree") +
-           ": " + p.phase + needs + vram::to_text(p.needs_low) + " to " + vram::to_text(p.needs_high) + " of " +
-           vram::to_text(p.capacity);
+           ": " + fits + p.phase + first + needs + vram::to_text(p.needs_low) + " to " + vram::to_text(p.needs_high) +
+           " of " + vram::to_text(p.capacity);
 }
 
 }  // namespace

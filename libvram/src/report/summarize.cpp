@@ -116,16 +116,11 @@ std::string reason_of(const Report& report) {
     const std::string numbers =
         report.job.model + " needs " + range_text(peak.device_low, peak.device_high) + ", " + has_text(report);
     const std::string where = "; tightest in " + peak.phase + (peak.stage.empty() ? "" : ", " + peak.stage);
-    switch (report.verdict) {
-        case Verdict::fits:
-            return numbers + ": " + vram::to_text(gpu.usable() - peak.device_high) + " to spare" + where;
-        case Verdict::tight:
-            return numbers + ": up to " + vram::to_text(peak.device_high - gpu.usable()) + " too little" + where;
-        case Verdict::does_not_fit:
-            return numbers + ": " + vram::to_text(peak.device_low - gpu.usable_high()) + " too little" + where;
-        case Verdict::cannot_say: break;
-    }
-    return numbers;
+    if (report.verdict == Verdict::cannot_say) return numbers;
+    return numbers + ": " +
+           room_text(report.verdict, gpu.usable() - peak.device_high, peak.device_low - gpu.usable_high(),
+                     peak.device_high - gpu.usable()) +
+           where;
 }
 
 constexpr Bytes thin_percent = 5;

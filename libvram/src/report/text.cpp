@@ -37,6 +37,12 @@ std::string phases_text(const Report& report) {
         out += "\n";
     }
     if (hidden > 0) out += "  " + counted(hidden, "more phase") + ", smaller\n";
+    // The run's highest may be more than any phase's own.
+    const Phase* tightest = report.phase(report.peak->phase);
+    const std::string whole = range(report.peak->device_low, report.peak->device_high);
+    if (tightest != nullptr && whole != range(tightest->needs_low, tightest->needs_high))
+        out += left("  the run, with what phases leave in torch's cache", name_width + 3 * number_width) + "   " +
+               whole + "\n";
     return out;
 }
 
@@ -80,7 +86,7 @@ std::string complaints_text(const Report& report) {
     if (report.diagnostics.empty() || report.verdict == Verdict::cannot_say) return "";
     std::string out = "\n" + to_text(report.diagnostics.front()) + "\n";
     if (report.diagnostics.size() > 1)
-        out += "and " + counted(report.diagnostics.size() - 1, "more note") + " (diagnostics)\n";
+        out += "and " + counted(report.diagnostics.size() - 1, "more note") + ": --json has them all\n";
     return out;
 }
 

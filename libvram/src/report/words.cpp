@@ -34,6 +34,16 @@ std::string words(std::string_view name) {
 
 std::string words(Verdict verdict) { return words(to_text(verdict)); }
 
+std::string room_text(Verdict verdict, Bytes to_spare, Bytes at_least, Bytes at_most) {
+    switch (verdict) {
+        case Verdict::fits: return vram::to_text(to_spare) + " to spare";
+        case Verdict::tight: return "up to " + vram::to_text(at_most) + " too little";
+        case Verdict::does_not_fit: return vram::to_text(at_least) + " too little";
+        case Verdict::cannot_say: break;
+    }
+    return {};
+}
+
 std::string left(std::string text, std::size_t width) {
     text.resize(std::max(width, text.size()), ' ');
     return text;

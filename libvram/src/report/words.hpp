@@ -19,6 +19,10 @@ namespace vram::report {
 [[nodiscard]] std::string words(std::string_view name);
 [[nodiscard]] std::string words(Verdict verdict);
 
+/// What a need leaves of what the card offers: "1.20 GiB to spare", "up to 119.12 MiB too little" where it hangs on
+/// what cannot be counted, "11.41 GiB too little" at least. Empty of cannot_say.
+[[nodiscard]] std::string room_text(Verdict verdict, Bytes to_spare, Bytes at_least, Bytes at_most);
+
 /// Filled up with blanks: behind the text, and before it, where at least one stands.
 [[nodiscard]] std::string left(std::string text, std::size_t width);
 [[nodiscard]] std::string right(const std::string& text, std::size_t width);

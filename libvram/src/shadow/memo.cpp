@@ -84,12 +84,15 @@ struct Memo::Played {
 
 Tensors Memo::forward(const CallSpec& spec, Tensors& args, const Callee& function) {
     Key key;
-    key.reserve(8 + 6 * args.size());
+    key.reserve(9 + 6 * args.size());
     for (const std::int64_t mode :
          {std::int64_t{spec.block}, std::int64_t{spec.variant}, std::int64_t{run_.grad_enabled()},
           std::int64_t{run_.autocast().enabled}, static_cast<std::int64_t>(run_.autocast().dtype),
           std::int64_t{run_.activation_tag}, std::int64_t{run_.in_backward}, std::int64_t{run_.module_modes}})
         key.push_back(mode);
+    // Autocast leaves alone what is in host memory.
+    const bool has_own = spec.trainable != nullptr && !spec.trainable->empty();
+    key.push_back(has_own && spec.trainable->front()->value.storage()->slot < 0 ? 1 : 0);
     Groups groups;
     for (std::size_t own = 0; own < args.size(); ++own) {
         const Tensor& arg = args[own];

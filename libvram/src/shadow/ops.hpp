@@ -17,17 +17,9 @@ namespace vram::shadow {
 class Arg : public Tensor {
   public:
     Arg(Tensor tensor, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT: as a tensor goes
-        : Tensor(std::move(tensor)), line_(defined() ? run().provenance : nullptr, file, line) {}
-    Arg(const Arg& other) : Tensor(other) {}  // NOLINT: an op within the op has no line of its own
-    Arg(Arg&& other) noexcept : Tensor(std::move(other)) {}
-    Arg& operator=(Tensor other) noexcept {
-        Tensor::operator=(std::move(other));
-        return *this;
+        : Tensor(std::move(tensor)) {
+        if (defined() && run().provenance != nullptr) run().provenance->called(file, line);
     }
-    ~Arg() = default;
-
-  private:
-    LineScope line_;
 };
 
 // ---- views: share the storage

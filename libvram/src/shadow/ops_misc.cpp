@@ -5,8 +5,10 @@
 namespace vram::shadow {
 namespace {
 
-Provenance* provenance_of(std::span<const Tensor> parts) {
-    return parts.empty() || !parts.front().defined() ? nullptr : parts.front().run().provenance;
+/// An op of several tensors was called there.
+void called(std::span<const Tensor> parts, const char* file, int line) {
+    if (parts.empty() || !parts.front().defined() || parts.front().run().provenance == nullptr) return;
+    parts.front().run().provenance->called(file, line);
 }
 
 Tensor reduced(Tensor& x, int dim, bool keepdim, Op op, Backward backward) {
@@ -205,7 +207,7 @@ Tensor softmax(Arg x_in, std::optional<Dtype> dtype) {
 }
 
 Tensor cat(std::span<const Tensor> parts, int dim, const char* file, int line) {
-    const LineScope scope(provenance_of(parts), file, line);
+    called(parts, file, line);
     // On autocast's promote list: the widest dtype among the parts.
     Run& run = parts.front().run();
     Dtype dtype = parts.front().dtype();
@@ -231,12 +233,12 @@ Tensor cat(std::span<const Tensor> parts, int dim, const char* file, int line) {
 }
 
 Tensor cat(std::initializer_list<Tensor> parts, int dim, const char* file, int line) {
-    const LineScope scope(provenance_of({parts.begin(), parts.size()}), file, line);
+    called({parts.begin(), parts.size()}, file, line);
     return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);
 }
 
 Tensor stack(std::span<const Tensor> parts, int dim, const char* file, int line) {
-    const LineScope scope(provenance_of(parts), file, line);
+    called(parts, file, line);
     Run& run = parts.front().run();
     const int at = dim < 0 ? dim + parts.front().rank() + 1 : dim;
     NodeRef node = run.record(Op::stack, stack_backward, parts);
@@ -250,7 +252,7 @@ Tensor stack(std::span<const Tensor> parts, int dim, const char* file, int line)
 
 // at::full, then a copy into each row. Source: aten/src/ATen/native/PackedSequence.cpp, pad_sequence.
 Tensor pad_sequence(std::span<const Tensor> sequences, const char* file, int line) {
-    const LineScope scope(provenance_of(sequences), file, line);
+    called(sequences, file, line);
     Run& run = sequences.front().run();
     Dims sizes = sequences.front().sizes();
     for (const Tensor& sequence : sequences) sizes[0] = std::max(sizes[0], sequence.size(0));
@@ -412,7 +414,7 @@ Tensor repeat(Arg x_in, Dims times) {
 }
 
 Tensor arange(Run& run, std::int64_t count, Dtype dtype, const char* file, int line) {
-    const LineScope scope(run.provenance, file, line);
+    if (run.provenance != nullptr) run.provenance->called(file, line);
     return run.empty({count}, dtype, Op::arange);
 }
 

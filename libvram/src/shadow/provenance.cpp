@@ -46,13 +46,16 @@ void Provenance::note(std::size_t event, bool backward) {
     births_.push_back({origin_, backward});
 }
 
-void LineScope::enter(Provenance& to, const char* file, int line) {
-    if (to.origin_.line >= 0) return;
-    const auto next = static_cast<std::int32_t>(to.lines_.size());
-    const auto [at, fresh] = to.line_at_.try_emplace({file, line}, next);
-    if (fresh) to.lines_.push_back({below_sources(file), line});
-    to.origin_.line = at->second;
-    to_ = &to;
+void Provenance::called(const char* file, int line) {
+    const auto [at, fresh] = line_at_.try_emplace({file, line}, -1);
+    if (fresh) {
+        std::string name = below_sources(file);
+        if (!name.starts_with("shadow/") && !name.starts_with("nn/")) {
+            at->second = static_cast<std::int32_t>(lines_.size());
+            lines_.push_back({std::move(name), line});
+        }
+    }
+    if (at->second >= 0) origin_.line = at->second;
 }
 
 OriginScope::OriginScope(Run& run, Origin origin) : to_(run.provenance) {

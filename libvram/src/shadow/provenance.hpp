@@ -17,13 +17,14 @@ class Run;
 
 /// Where the storages of a run come from: the block, in the names of the Python module tree, and the line of the
 /// forward. Written where a run without a memo is asked to (Run::provenance); its trace is the same then. Of a block
-/// within a block the outer one's name stands, and the inner one's line.
+/// within a block the outer one's name stands, and the inner one's line: the last that called an op, a layer or the run
+/// itself. What these call among each other (shadow/, nn/) has none.
 class Provenance {
   public:
     struct Block {
         std::string name, class_name;  // "transformer_blocks.3", "FluxTransformerBlock"
     };
-    /// A statement of a forward: where it calls an op or a layer.
+    /// A statement that calls an op or a layer.
     struct Line {
         std::string file;  // "models/flux.cpp"
         int number = 0;
@@ -46,6 +47,8 @@ class Provenance {
     void put(const Parameter* parameter, Slot slot);
     void put(Slot slot, const std::string& name);  ///< what is no parameter yet
 
+    /// An op, a layer or the run was called there.
+    void called(const char* file, int line);
     /// What is done now.
     [[nodiscard]] Origin origin() const noexcept { return origin_; }
     /// The event of this place in the run's trace is born now.
@@ -54,7 +57,6 @@ class Provenance {
   private:
     friend class Aside;
     friend class Called;
-    friend class LineScope;
     friend class OriginScope;
     std::vector<Block> blocks_;
     std::vector<Line> lines_;
@@ -65,24 +67,6 @@ class Provenance {
     std::map<Slot, std::string> slots_;
     Origin origin_;
     int depth_ = 0;  // within a call of a block, or aside
-};
-
-/// What is born while it lives comes from this line of a caller, unless one further out has said so. `to` may be null.
-class LineScope {
-  public:
-    LineScope() = default;
-    LineScope(Provenance* to, const char* file, int line) {
-        if (to != nullptr) enter(*to, file, line);
-    }
-    ~LineScope() {
-        if (to_ != nullptr) to_->origin_.line = -1;
-    }
-    LineScope(const LineScope&) = delete;
-    LineScope& operator=(const LineScope&) = delete;
-
-  private:
-    void enter(Provenance& to, const char* file, int line);
-    Provenance* to_ = nullptr;
 };
 
 /// What is born while it lives comes from there: of a node's backward that is what made the node.

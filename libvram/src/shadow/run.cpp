@@ -165,11 +165,18 @@ void Run::gemm() {
     activation_tag = before;
 }
 
-Tensor Run::empty(LayoutRef layout, Op who) { return {allocate(layout->bytes, who), layout}; }
-Tensor Run::empty(const Dims& sizes, Dtype dtype, Op who) { return empty(layouts.contiguous(sizes, dtype), who); }
-Tensor Run::empty_like(const Tensor& tensor, Op who) { return empty_like(tensor, tensor.dtype(), who); }
-Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who) {
-    return empty(layouts.like(tensor.layout(), dtype), who);
+Tensor Run::empty(LayoutRef layout, Op who, const char* file, int line) {
+    if (provenance != nullptr) provenance->called(file, line);
+    return {allocate(layout->bytes, who), layout};
+}
+Tensor Run::empty(const Dims& sizes, Dtype dtype, Op who, const char* file, int line) {
+    return empty(layouts.contiguous(sizes, dtype), who, file, line);
+}
+Tensor Run::empty_like(const Tensor& tensor, Op who, const char* file, int line) {
+    return empty_like(tensor, tensor.dtype(), who, file, line);
+}
+Tensor Run::empty_like(const Tensor& tensor, Dtype dtype, Op who, const char* file, int line) {
+    return empty(layouts.like(tensor.layout(), dtype), who, file, line);
 }
 Tensor Run::on_cpu(LayoutRef layout) { return {StorageRef(host_), layout}; }
 Tensor Run::on_cpu(const Dims& sizes, Dtype dtype) { return on_cpu(layouts.contiguous(sizes, dtype)); }

@@ -75,11 +75,16 @@ class Run {
     Run& operator=(const Run&) = delete;
 
     // ---- tensors
-    [[nodiscard]] Tensor empty(LayoutRef layout, Op op);
-    [[nodiscard]] Tensor empty(const Dims& sizes, Dtype dtype, Op op = Op::empty);
+    // `file` and `line` are the caller's, for the provenance.
+    [[nodiscard]] Tensor empty(LayoutRef layout, Op op, const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE());
+    [[nodiscard]] Tensor empty(const Dims& sizes, Dtype dtype, Op op = Op::empty, const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE());
     /// empty_like(preserve_format), in another dtype if one is given.
-    [[nodiscard]] Tensor empty_like(const Tensor& tensor, Op op);
-    [[nodiscard]] Tensor empty_like(const Tensor& tensor, Dtype dtype, Op op);
+    [[nodiscard]] Tensor empty_like(const Tensor& tensor, Op op, const char* file = __builtin_FILE(),
+                                    int line = __builtin_LINE());
+    [[nodiscard]] Tensor empty_like(const Tensor& tensor, Dtype dtype, Op op, const char* file = __builtin_FILE(),
+                                    int line = __builtin_LINE());
     /// A tensor that lives in host memory: no events, size zero.
     [[nodiscard]] Tensor on_cpu(LayoutRef layout);
     [[nodiscard]] Tensor on_cpu(const Dims& sizes, Dtype dtype);

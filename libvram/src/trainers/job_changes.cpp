@@ -262,7 +262,6 @@ std::vector<SmallerBatch> smaller_batches(std::int64_t size, std::int64_t accumu
     std::vector<SmallerBatch> out;
     for (std::int64_t smaller = size / 2; smaller >= 1; smaller /= 2)
         if (size % smaller == 0) out.push_back({smaller, accumulated * (size / smaller)});
-    if (size > 1 && (out.empty() || out.back().size != 1)) out.push_back({1, accumulated * size});
     return out;
 }
 

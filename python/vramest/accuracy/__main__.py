@@ -13,7 +13,6 @@ from vramest.accuracy.rows import Row, read_rows
 from vramest.accuracy.table import in_short, page
 from vramest.accuracy.words import Words, words
 
-DEFAULT_OUT = "docs/accuracy.md"
 
 
 def _complain(text: str) -> int:
@@ -55,8 +54,7 @@ def _show_jobs(rows: list[Row], wanted: str, known: Words) -> int:
 def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m vramest.accuracy", description=__doc__, allow_abbrev=False)
     parser.add_argument("reports", metavar="REPORTS.jsonl", help="measured rows, a JSON object a line")
-    out_help = f"the page (default {DEFAULT_OUT}); - prints it"
-    parser.add_argument("--out", metavar="FILE", default=DEFAULT_OUT, help=out_help)
+    parser.add_argument("--out", metavar="FILE", default="-", help="write the page there; else it is printed")
     parser.add_argument("--job", metavar="ID", help="only show what would be asked about this row")
     try:
         told = parser.parse_args(args)

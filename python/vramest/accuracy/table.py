@@ -213,7 +213,7 @@ _INTRO = """\
 Memory that other people measured and published, beside what vramest {version} says to the same settings. Written by
 
 ```sh
-python -m vramest.accuracy {file}
+python -m vramest.accuracy {file} --out PAGE.md
 ```
 
 A miss is predicted / measured - 1: above 0 we say too much. Sizes are GiB. Nothing is fitted to the rows on the way

@@ -25,9 +25,10 @@ struct Proposal {
     std::string phase, stage;               // the tightest then
     Bytes device_low = 0, device_high = 0;  // what it needs of the card then
     Bytes saves = 0;                        // of the highest need: device_high before − after
-    Bytes saves_there = 0;  // of what the phase needs that was tightest before; as `saves` where that phase is gone
-    Bytes short_of = 0;     // how far device_high lies above what the card offers; 0: it fits
-    std::string file;       // the whole text with the edits in it; empty where the job was built in code
+    Bytes saves_there = 0;   // of what the phase needs that was tightest before; as `saves` where that phase is gone
+    Bytes short_of = 0;      // how far device_high lies above what the card offers; 0: it fits
+    Bytes short_of_low = 0;  // and device_low; 0: it may fit
+    std::string file;        // the whole text with the edits in it; empty where the job was built in code
     bool operator==(const Proposal&) const = default;
 };
 

@@ -26,8 +26,8 @@ struct LiveBlocks {
     std::string module;
     std::string class_name;  // of the module; empty of a parameter
     bool backward = false;   // born in backward, what is recomputed there included
-    /// The statement of the forward that made them, or whose backward did: "models/flux.cpp:66", below libvram/src,
-    /// where each model mirrors its Python class. Empty: a parameter, or no forward's.
+    /// The statement that made them, or whose backward did: "models/flux.cpp:66", below libvram/src, where each model
+    /// mirrors its Python class, and each trainer its own. Empty: a parameter.
     std::string line;
     bool operator==(const LiveBlocks&) const = default;
 };

@@ -66,8 +66,8 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
 /// For a terminal: a table a combination of all axes but the last two, in GiB.
 [[nodiscard]] std::string to_text(const Sweep& sweep);
-/// A row a cell: the axes' keys, then verdict, card, usable, tensors_peak, device_low, device_high, reason. Bytes; empty
-/// where nothing is said, device_high also where nobody replayed.
+/// A row a cell: the axes' keys, then verdict, card, usable, tensors_peak, device_low, device_high, reason. Bytes;
+/// empty where nothing is said, device_high also where nobody replayed.
 [[nodiscard]] std::string to_csv(const Sweep& sweep);
 /// One JSON object: docs/sweep.md. Sizes are bytes.
 [[nodiscard]] std::string to_json(const Sweep& sweep, int indent = 2);

@@ -114,8 +114,11 @@ struct Evidence {
 struct Prediction {
     std::string verdict, reason;  // of the report
     std::string phase;            // the predicted tightest one, or where it breaks first; empty where it cannot be said
+    bool breaks = false;          // `phase` is where it breaks first; else the tightest
     bool compared = false;        // the report has the phase where it died
-    bool agrees = false;          // with where it died; false where that is not compared
+    /// With where it died; and, where the failure is one of size, that it does not fit. False where that is not
+    /// compared.
+    bool agrees = false;
     Bytes needs_low = 0, needs_high = 0;  // of the phase that failed, where the report has it; else of `phase`
     Bytes capacity = 0;
     /// What makes it fit, the safest that is known (finish_beside): what it is, then a line for each edit of the

@@ -28,6 +28,7 @@ class Reader {
         attention();
         network();
         training();
+        learning_rates();
         text();
         noise_and_loss();
         dataset();
@@ -141,6 +142,25 @@ class Reader {
         out_.gradient_accumulation_steps = reading_.integer("gradient_accumulation_steps", {1, most_items}).value_or(1);
         if (!reading_.said("max_train_epochs")) (void)reading_.integer("max_train_steps", {1});
         (void)reading_.integer("max_train_epochs", {1});
+    }
+
+    /// LoRANetwork.prepare_optimizer_params passes over what learns at 0: it has gradients, which nobody clears, and no
+    /// state. The GUI's own fields never say so (resolve_network_train_flags).
+    void learning_rates() {
+        const auto is_zero = [&](std::string_view name) { return reading_.said(name) && reading_.number(name) == 0.0; };
+        const bool all = reading_.config.source != Source::gui && is_zero("learning_rate");
+        const bool unet = is_zero("unet_lr") || (all && !reading_.said("unet_lr"));
+        bool text = all && !reading_.said("text_encoder_lr");
+        for (const std::string& rate : reading_.list("text_encoder_lr")) text = text || number_of(rate) == 0.0;
+        text = text && !out_.network_train_unet_only;
+        const std::string_view unet_at = is_zero("unet_lr") ? "unet_lr" : "learning_rate";
+        const std::string why = "what learns at 0 is left out of the optimizer, and not of the graph";
+        if (unet && (text || out_.network_train_unet_only))
+            conflict(unet_at, "everything learns at 0, and the optimizer gets no parameters");
+        else if (unet)
+            reading_.refuse(unet_at, why);
+        else if (text)
+            reading_.refuse("text_encoder_lr", why + "; network_train_unet_only leaves the text encoders out of both");
     }
 
     void text() {
@@ -267,9 +287,6 @@ class Reader {
         const Argument* prompts = reading_.config.said.find("sample_prompts");
         out_.prompts_in_place =
             reading_.config.source == Source::gui && (prompts == nullptr || prompts->at.key == "sample_prompts");
-        if ((out_.sample_at_first || out_.samples_while_training) && out_.sample_prompts.empty() &&
-            !out_.prompts_in_place)
-            conflict("sample_prompts", "samples want a file of prompts");
     }
 
     Reading& reading_;

@@ -145,7 +145,8 @@ class Changes {
                 changes = true;
             }
         add({Lever::text_encoder,
-             std::string(trains ? "the text encoders not trained; " : "") + "what they make of captions cached",
+             std::string(trains ? "the text encoders not trained; " : "") +
+                 "captions cached, as the text encoders make them",
              std::move(edits),
              {},
              trains || changes ? Price::quality : Price::disk,
@@ -241,16 +242,23 @@ class Changes {
                  "Parameters > Advanced > fp8 base"});
     }
 
+    [[nodiscard]] Edit network_arg(const Argument& said, const std::string& name, std::int64_t value) const {
+        return config_.source == Source::gui ? set("network_args." + name, text(value))
+                                             : Edit{said.at.key, quoted(name + "=" + text(value))};
+    }
     void rank() {
         const std::int64_t now = arguments_.network_dim;
         for (const std::int64_t rank : smaller_ranks(now)) {
             std::vector<Edit> edits{set("network_dim", text(rank))};
             // alpha / rank scales what is learnt
             if (arguments_.network_alpha == static_cast<double>(now)) edits.push_back(set("network_alpha", text(rank)));
-            if (const Argument* conv = config_.said.find("network_args.conv_dim");
-                conv != nullptr && arguments_.conv_dim > rank)
-                edits.push_back(config_.source == Source::gui ? set("network_args.conv_dim", text(rank))
-                                                              : Edit{conv->at.key, quoted("conv_dim=" + text(rank))});
+            const Argument* conv = config_.said.find("network_args.conv_dim");
+            if (conv != nullptr && arguments_.conv_dim > rank) {
+                edits.push_back(network_arg(*conv, "conv_dim", rank));
+                const Argument* conv_alpha = config_.said.find("network_args.conv_alpha");
+                if (conv_alpha != nullptr && number_of(conv_alpha->value.spelled()) == number_of(conv->value.spelled()))
+                    edits.push_back(network_arg(*conv_alpha, "conv_alpha", rank));
+            }
             add({Lever::rank,
                  "rank " + text(rank) + " instead of " + text(now),
                  std::move(edits),

@@ -23,17 +23,20 @@ bool is_image(const fs::path& path) {
     return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
 }
 
-std::vector<fs::path> images_in(const fs::path& folder) {
+constexpr std::int64_t most_entries = 1'000'000;  // of a folder that are looked at: a second's work
+
+/// In order; the first `most_files`, with `cut` where there are more.
+std::vector<fs::path> images_in(const fs::path& folder, bool& cut) {
     std::vector<fs::path> out;
     std::error_code error;
     std::int64_t entries = 0;
     for (fs::directory_iterator walk(folder, fs::directory_options::skip_permission_denied, error);
-         !error && walk != fs::directory_iterator(); walk.increment(error)) {
-        if (++entries > 10 * most_files || static_cast<std::int64_t>(out.size()) >= most_files) break;
+         !error && walk != fs::directory_iterator() && ++entries <= most_entries; walk.increment(error))
         // glob passes over names that start with a dot.
         if (is_image(walk->path()) && !walk->path().filename().string().starts_with('.')) out.push_back(walk->path());
-    }
     std::sort(out.begin(), out.end());
+    cut = out.size() > static_cast<std::size_t>(most_files);
+    if (cut) out.resize(static_cast<std::size_t>(most_files));
     return out;
 }
 
@@ -104,7 +107,18 @@ class Measure {
         if (!fresh) return at->second;
         std::int64_t bad = 0;
         std::string first;
-        for (const fs::path& file : images_in(subset.image_dir)) {
+        bool cut = false;
+        const std::vector<fs::path> files = images_in(subset.image_dir, cut);
+        if (cut)
+            notes_.push_back({Severity::warning,
+                              Problem::no_data,
+                              subset.at.place,
+                              subset.at.key,
+                              subset.image_dir,
+                              {},
+                              "of " + subset.image_dir + " the first " + std::to_string(most_files) +
+                                  " pictures by their names are measured"});
+        for (const fs::path& file : files) {
             if (const expected<io::ImageSize> size = io::image_size(file)) {
                 // As the file stores it: the trainer turns no picture by its EXIF orientation.
                 at->second.push_back(size->transposed ? Size{size->height, size->width}

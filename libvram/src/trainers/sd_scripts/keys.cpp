@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trainers/sd_scripts/script.hpp"
 #include "vram/base/diagnostic.hpp"
 
 namespace vram::trainers::sd_scripts {
@@ -214,7 +215,6 @@ constexpr Key keys[] = {
     {"unet_lr", number},
     {"use_8bit_adam", flag},
     {"use_lion_optimizer", flag},
-    {"use_safetensors", flag},
     {"v2", flag},
     {"v_parameterization", flag},
     {"v_pred_like_loss", number},
@@ -234,6 +234,116 @@ constexpr Key keys[] = {
     {"zero_stage", integer},
     {"zero_terminal_snr", flag},
 };
+
+/// What a job's memory hangs on, or is refused for.
+constexpr std::string_view memory[] = {"alpha_mask",
+                                       "apply_t5_attn_mask",
+                                       "base_weights",
+                                       "blocks_to_swap",
+                                       "bucket_no_upscale",
+                                       "bucket_reso_steps",
+                                       "cache_latents",
+                                       "cache_latents_to_disk",
+                                       "cache_text_encoder_outputs",
+                                       "cache_text_encoder_outputs_to_disk",
+                                       "caption_dropout_rate",
+                                       "caption_tag_dropout_rate",
+                                       "clip_skip",
+                                       "color_aug",
+                                       "controlnet_model_name_or_path",
+                                       "cpu_offload_checkpointing",
+                                       "dataset_class",
+                                       "dataset_config",
+                                       "dataset_repeats",
+                                       "deepspeed",
+                                       "dim_from_weights",
+                                       "enable_bucket",
+                                       "fp8_base",
+                                       "fp8_base_unet",
+                                       "full_bf16",
+                                       "full_fp16",
+                                       "fused_backward_pass",
+                                       "gradient_accumulation_steps",
+                                       "gradient_checkpointing",
+                                       "highvram",
+                                       "in_json",
+                                       "ip_noise_gamma",
+                                       "learning_rate",
+                                       "loss_type",
+                                       "lowram",
+                                       "masked_loss",
+                                       "max_bucket_reso",
+                                       "max_grad_norm",
+                                       "max_token_length",
+                                       "mem_eff_attn",
+                                       "min_bucket_reso",
+                                       "mixed_precision",
+                                       "model_prediction_type",
+                                       "model_type",
+                                       "multires_noise_iterations",
+                                       "network_alpha",
+                                       "network_args",
+                                       "network_dim",
+                                       "network_dropout",
+                                       "network_module",
+                                       "network_train_text_encoder_only",
+                                       "network_train_unet_only",
+                                       "no_half_vae",
+                                       "noise_offset",
+                                       "optimizer_args",
+                                       "optimizer_type",
+                                       "pretrained_model_name_or_path",
+                                       "random_crop",
+                                       "reg_data_dir",
+                                       "resolution",
+                                       "sample_at_first",
+                                       "sample_every_n_epochs",
+                                       "sample_every_n_steps",
+                                       "sample_prompts",
+                                       "sample_sampler",
+                                       "scale_weight_norms",
+                                       "sdpa",
+                                       "shuffle_caption",
+                                       "split_mode",
+                                       "t5xxl_max_token_length",
+                                       "text_encoder_batch_size",
+                                       "text_encoder_lr",
+                                       "token_warmup_step",
+                                       "torch_compile",
+                                       "train_batch_size",
+                                       "train_data_dir",
+                                       "unet_lr",
+                                       "use_8bit_adam",
+                                       "use_lion_optimizer",
+                                       "v2",
+                                       "v_parameterization",
+                                       "vae_batch_size",
+                                       "validation_split",
+                                       "weighted_captions",
+                                       "xformers"};
+
+/// What train_network.py has not, and then what sdxl_train_network.py has not either.
+constexpr std::string_view of_sdxl_and_flux[] = {"cache_text_encoder_outputs", "cache_text_encoder_outputs_to_disk",
+                                                 "disable_mmap_load_safetensors"};
+constexpr std::string_view of_flux[] = {"ae",
+                                        "apply_t5_attn_mask",
+                                        "blocks_to_swap",
+                                        "clip_l",
+                                        "controlnet_model_name_or_path",
+                                        "discrete_flow_shift",
+                                        "guidance_scale",
+                                        "logit_mean",
+                                        "logit_std",
+                                        "mode_scale",
+                                        "model_prediction_type",
+                                        "model_type",
+                                        "sigmoid_scale",
+                                        "split_mode",
+                                        "t5xxl",
+                                        "t5xxl_max_token_length",
+                                        "text_encoder_batch_size",
+                                        "timestep_sampling",
+                                        "weighting_scheme"};
 
 constexpr std::string_view fields[] = {"adaptive_noise_scale",
                                        "additional_parameters",
@@ -538,6 +648,19 @@ std::span<const Key> argument_keys() { return keys; }
 const Key* argument_key(std::string_view name) {
     const auto found = std::find_if(std::begin(keys), std::end(keys), [&](const Key& key) { return key.name == name; });
     return found == std::end(keys) ? nullptr : &*found;
+}
+
+bool moves_memory(std::string_view name) {
+    return std::find(std::begin(memory), std::end(memory), name) != std::end(memory);
+}
+
+bool has_argument(const Script& script, std::string_view name) {
+    const auto is_in = [&](const auto& names) {
+        return std::find(std::begin(names), std::end(names), name) != std::end(names);
+    };
+    if (is_in(of_flux)) return &script == &flux;
+    if (is_in(of_sdxl_and_flux)) return &script == &flux || &script == &sdxl;
+    return argument_key(name) != nullptr;
 }
 
 std::string_view nearest_argument(std::string_view name) {

@@ -6,6 +6,8 @@
 
 namespace vram::trainers::sd_scripts {
 
+struct Script;
+
 /// What an argument takes on a command line.
 enum class Takes : std::uint8_t {
     flag,
@@ -27,6 +29,10 @@ struct Key {
 [[nodiscard]] std::span<const Key> argument_keys();
 /// Null: there is none of this name.
 [[nodiscard]] const Key* argument_key(std::string_view name);
+/// Whether it moves memory, so that a name that is nearly this one is no matter to pass over.
+[[nodiscard]] bool moves_memory(std::string_view name);
+/// Whether the script's own parser has it.
+[[nodiscard]] bool has_argument(const Script& script, std::string_view name);
 /// The nearest name of an argument, or empty.
 [[nodiscard]] std::string_view nearest_argument(std::string_view name);
 

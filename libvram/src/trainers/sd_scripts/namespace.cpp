@@ -14,6 +14,10 @@ void Namespace::set(Argument argument) {
         all_.push_back(std::move(argument));
 }
 
+void Namespace::erase(std::string_view prefix) {
+    std::erase_if(all_, [&](const Argument& argument) { return argument.name.starts_with(prefix); });
+}
+
 const Argument* Namespace::find(std::string_view name) const {
     const auto found = std::find_if(all_.begin(), all_.end(), [&](const Argument& a) { return a.name == name; });
     return found == all_.end() ? nullptr : &*found;

@@ -30,6 +30,8 @@ class Namespace {
   public:
     /// The later one counts.
     void set(Argument argument);
+    /// Forgets every argument whose name begins so.
+    void erase(std::string_view prefix);
     /// Null: it keeps its default.
     [[nodiscard]] const Argument* find(std::string_view name) const;
     [[nodiscard]] const std::vector<Argument>& all() const noexcept { return all_; }

@@ -76,7 +76,10 @@ run::Facts NetworkTrainer::train(run::Asides asides) {
         const PhaseScope phase(run, "cache_text");
         tell("cache_text", "cache");
         if (job.pipeline.cache_text) {
+            // network.apply_to comes later.
+            for (const auto& text_encoder : text_encoders) text_encoder->weights.set_adapters(false, true);
             cache_text_encoder_outputs();
+            for (const auto& text_encoder : text_encoders) text_encoder->weights.set_adapters(true, true);
         } else {
             for (const auto& text_encoder : text_encoders) text_encoder->to_gpu();
         }

@@ -45,13 +45,15 @@ class PromptFile {
     /// load_prompts: a .json is a list; a .toml has them in prompt.subset, and what all have in prompt.
     std::vector<Prompt> read() {
         std::vector<Prompt> out;
+        const bool is_toml = file_.file_name.ends_with(".toml");
         const io::Node* list = &file_.root;
         Prompt base = fresh(script_, {});
         std::string path;
-        const io::Node* common = file_.root.find("prompt");
-        if (common != nullptr && common->map() != nullptr) {
-            base = prompt_of(*common, "prompt", base);
-            list = common->find("subset");
+        const io::Node* common = is_toml ? file_.root.find("prompt") : nullptr;
+        if (is_toml) {
+            const bool is_map = common != nullptr && common->map() != nullptr;
+            if (is_map) base = prompt_of(*common, "prompt", base);
+            list = is_map ? common->find("subset") : nullptr;
             path = "prompt.subset";
         }
         if (list == nullptr || list->list() == nullptr) {
@@ -61,14 +63,25 @@ class PromptFile {
                                    path,
                                    {},
                                    {},
-                                   file_.file_name + " holds no list of prompts"});
+                                   "the trainer fails: " + file_.file_name +
+                                       (is_toml ? " holds no list prompt.subset" : " holds no list of prompts")});
             return out;
         }
         for (std::size_t i = 0; i < list->list()->size(); ++i) {
             const io::Node& one = (*list->list())[i];
             const std::string at = path + "[" + std::to_string(i) + "]";
+            if (is_toml && one.text() != nullptr) {
+                complaints_.push_back({Severity::error,
+                                       Problem::wrong_type,
+                                       file_.place_of(one),
+                                       at,
+                                       one.spelled(),
+                                       {},
+                                       "the trainer fails: of a .toml each prompt is a table"});
+                continue;
+            }
             out.push_back(prompt_of(one, at, base));
-            if (list != &file_.root) twice(*common, one, at);
+            if (is_toml) twice(*common, one, at);
         }
         return out;
     }
@@ -116,9 +129,23 @@ std::vector<Prompt> read_prompts(const io::Document& document, const Config& con
                                  Diagnostics& notes) {
     const Arguments& arguments = config.arguments;
     const Script& script = *arguments.script;
-    if (arguments.sample_prompts.empty()) return {};  // of a file that is not named there is a complaint
     const std::string& word = arguments.sample_prompts;
     const SaidAt at = config.at(document, "sample_prompts");
+    if (word.empty() && !arguments.prompts_in_place) {
+        std::string_view asks = "sample_at_first";
+        for (const std::string_view name : {"sample_every_n_epochs", "sample_every_n_steps"})
+            if (config.said.find(name) != nullptr) asks = name;
+        const Argument* said = config.said.find(asks);
+        const SaidAt asked = config.at(document, asks);
+        complaints.push_back({Severity::error,
+                              Problem::conflict,
+                              asked.place,
+                              asked.key,
+                              said != nullptr ? said->value.spelled() : std::string(),
+                              {},
+                              "the trainer stops: samples want a file of prompts, sample_prompts"});
+    }
+    if (word.empty()) return {};
     if (arguments.prompts_in_place) return prompts_of(word, script, at, notes);
     fs::path path = word;
     if (!is_there(path)) path = (fs::path(document.file_name).parent_path() / word).lexically_normal();

@@ -29,6 +29,7 @@ constexpr std::array<OtherScript, 4> other_scripts{{
 /// network_args, each as an argument of its own.
 void put_network_args(Reading& reading, const Node& value, const SaidAt& at) {
     const io::List* items = value.list();
+    reading.config.said.erase("network_args.");  // a later list counts whole
     for (std::size_t i = 0; items != nullptr && i < items->size(); ++i) {
         const Node& item = (*items)[i];
         const bool has_place = item.origin == io::Origin::file;
@@ -56,11 +57,11 @@ void set(Reading& reading, const std::string& name, const Node& value, SaidAt at
 }
 
 /// The arguments that a flag of a command line may be: the one of its name, or those that begin so.
-std::vector<const Key*> flagged(std::string_view name) {
-    if (const Key* key = argument_key(name)) return {key};
+std::vector<const Key*> flagged(const Script& script, std::string_view name) {
+    if (has_argument(script, name)) return {argument_key(name)};
     std::vector<const Key*> out;
     for (const Key& key : argument_keys())
-        if (!name.empty() && key.name.starts_with(name)) out.push_back(&key);
+        if (!name.empty() && key.name.starts_with(name) && has_argument(script, key.name)) out.push_back(&key);
     return out;
 }
 
@@ -88,7 +89,7 @@ class ConfigFile {
             }
         reading_.check_types();
         const Script* found = script(said);
-        if (found != nullptr) unknown_arguments();
+        if (found != nullptr) unknown_arguments(*found);
         return found;
     }
 
@@ -105,15 +106,21 @@ class ConfigFile {
                                       member.key + " stands in two sections: here it counts, and not as " +
                                           before->at.key + " in line " + std::to_string(before->at.place.line)});
         set(reading_, member.key, member.value, at, false);
-        if (argument_key(member.key) == nullptr) unknown_.push_back({&member, section + member.key});
+        taken_.push_back({&member, section + member.key});
     }
 
-    void unknown_arguments() {
-        for (const auto& [member, key] : unknown_)
-            reading_.notes.push_back({Severity::warning, Problem::unknown_key,
-                                      reading_.document.place_of(member->key_span), key, member->value.spelled(),
-                                      std::string(nearest_argument(member->key)),
-                                      "the trainer knows no argument " + member->key + ", and ignores it"});
+    /// Nobody looks at these.
+    void unknown_arguments(const Script& script) {
+        for (const auto& [member, key] : taken_) {
+            if (has_argument(script, member->key)) continue;
+            const bool is_of_another = argument_key(member->key) != nullptr;
+            std::string near(is_of_another ? std::string_view() : nearest_argument(member->key));
+            const Severity severity = moves_memory(near) ? Severity::error : Severity::warning;
+            Diagnostics& to = severity == Severity::error ? reading_.complaints : reading_.notes;
+            to.push_back({severity, Problem::unknown_key, reading_.document.place_of(member->key_span), key,
+                          member->value.spelled(), std::move(near),
+                          std::string(script.file) + " knows no argument " + member->key + ", and ignores it"});
+        }
     }
 
     /// The file does not say which script it is handed to; what it asks for does. Null, after a complaint: one that is
@@ -149,11 +156,11 @@ class ConfigFile {
         return reading_.flag("v2") ? &sd2 : &sd1;
     }
 
-    struct Unknown {
+    struct Taken {
         const io::Member* member;
         std::string key;
     };
-    std::vector<Unknown> unknown_;
+    std::vector<Taken> taken_;
     Reading& reading_;
 };
 
@@ -169,7 +176,8 @@ bool is_said(const Node& root, std::string_view name) {
 
 const Script* read_config_file(Reading& reading, const Script* script) { return ConfigFile(reading).read(script); }
 
-void read_command_line(Reading& reading, const std::vector<std::string>& words, const SaidAt& at) {
+void read_command_line(Reading& reading, const Script& script, const std::vector<std::string>& words,
+                       const SaidAt& at) {
     const auto stops = [&](Problem problem, const std::string& word, std::string near, const std::string& why) {
         reading.complaints.push_back(
             {Severity::error, problem, at.place, at.key, word, std::move(near), "the trainer stops: " + why});
@@ -179,11 +187,15 @@ void read_command_line(Reading& reading, const std::vector<std::string>& words, 
         const std::size_t equals = word.find('=');
         const std::string flag = word.substr(0, equals);
         const std::vector<const Key*> keys =
-            flag.starts_with("--") ? flagged(flag.substr(2)) : std::vector<const Key*>{};
+            flag.starts_with("--") ? flagged(script, flag.substr(2)) : std::vector<const Key*>{};
+        if (word == "-h" || word == "--help") {
+            stops(Problem::conflict, word, {}, word + " prints what there is, and trains nothing");
+            continue;
+        }
         if (keys.empty()) {
             std::string near(flag.starts_with("--") ? nearest_argument(flag.substr(2)) : "");
-            if (!near.empty()) near = "--" + near;
-            stops(Problem::unknown_key, word, std::move(near), "it knows no argument " + word);
+            near = has_argument(script, near) ? "--" + near : std::string();
+            stops(Problem::unknown_key, word, std::move(near), std::string(script.file) + " knows no argument " + word);
             continue;
         }
         if (keys.size() > 1) {

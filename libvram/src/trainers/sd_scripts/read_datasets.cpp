@@ -139,8 +139,7 @@ void subdirectories(const std::string& folder, const SaidAt& at, bool is_reg, Da
     std::error_code error;
     std::vector<Subset> found;
     for (fs::directory_iterator walk(folder, fs::directory_options::skip_permission_denied, error);
-         !error && walk != fs::directory_iterator() && static_cast<std::int64_t>(found.size()) < most_datasets;
-         walk.increment(error)) {
+         !error && walk != fs::directory_iterator(); walk.increment(error)) {
         std::error_code unseen;
         if (!walk->is_directory(unseen)) continue;
         const std::string name = walk->path().filename().string();
@@ -150,6 +149,7 @@ void subdirectories(const std::string& folder, const SaidAt& at, bool is_reg, Da
             {walk->path().string(), at, std::min(*repeats, most_repeats), is_reg, out.settings.pictures, out.said});
     }
     std::sort(found.begin(), found.end(), [](const Subset& a, const Subset& b) { return a.image_dir < b.image_dir; });
+    found.resize(std::min(found.size(), static_cast<std::size_t>(most_datasets)));
     out.subsets.insert(out.subsets.end(), found.begin(), found.end());
 }
 

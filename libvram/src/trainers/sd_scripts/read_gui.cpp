@@ -96,6 +96,11 @@ constexpr Field of_flux[] = {
     {"blocks_to_swap", "blocks_to_swap"},
     {"fp8_base_unet", "fp8_base_unet"},
 };
+/// Fields that the GUI looks at itself.
+constexpr Field looked_at[] = {{"LoRA_type", "", "Standard"},         {"learning_rate", "", 1e-4},
+                               {"noise_offset_type", "", "Original"}, {"optimizer", "", "AdamW"},
+                               {"text_encoder_lr", "", 1e-4},         {"unet_lr", "", 1e-4},
+                               {"xformers", "", "xformers"}};
 /// What noise_offset_type lets through.
 constexpr Field of_original[] = {{"noise_offset", "noise_offset"}, {"adaptive_noise_scale", "adaptive_noise_scale"}};
 constexpr Field of_multires[] = {{"multires_noise_iterations", "multires_noise_iterations"}};
@@ -166,7 +171,10 @@ class Gui {
     explicit Gui(Reading& reading) : reading_(reading), root_(reading.document.root) {}
 
     const Script* read(const Script* said) {
-        if (root_.find("LoRA_type") == nullptr) return other_tab();
+        if (root_.find("LoRA_type") == nullptr) {
+            refuse_other_tab();
+            return nullptr;
+        }
         const std::string type = field("LoRA_type", "Standard").spelled();
         const Script* script = said != nullptr ? said : script_of_boxes();
         if (!is_played(type) || script == nullptr) return nullptr;
@@ -194,10 +202,13 @@ class Gui {
             complain(
                 "train_inpainting", Problem::unsupported,
                 "train_inpainting is not modelled: its model takes a mask and the masked picture beside the latents");
+        for (const Field& one : looked_at) tell_null(one);
+        if (const Node* sides = root_.find("max_resolution"); sides != nullptr && !reading_.said("resolution"))
+            reading_.config.said.set({"resolution", *sides, at("max_resolution"), true});  // of a complaint the place
+        additional_parameters(*script);
         dropped_zeros();
-        additional_parameters();
         reading_.check_types();
-        unknown_fields();
+        unknown_fields(*script);
         return script;
     }
 
@@ -233,13 +244,16 @@ class Gui {
     void put_all(const Field (&fields)[n]) {
         for (const Field& one : fields) {
             put(one.argument, one.gui, field(one.gui, one.fresh));
-            const Node* said = root_.find(one.gui);
-            if (said != nullptr && said->is(io::Kind::null) && !std::holds_alternative<std::monostate>(one.fresh))
-                complain(one.gui, Problem::wrong_type,
-                         std::string(one.gui) + " is null, at which the GUI keeps what it shows: " +
-                             fresh_node(one.fresh).spelled() + " in a fresh one",
-                         {}, Severity::warning);
+            tell_null(one);
         }
+    }
+    void tell_null(const Field& one) {
+        const Node* said = root_.find(one.gui);
+        if (said == nullptr || !said->is(io::Kind::null) || std::holds_alternative<std::monostate>(one.fresh)) return;
+        complain(one.gui, Problem::wrong_type,
+                 std::string(one.gui) + " is null, at which the GUI keeps what it shows: " +
+                     fresh_node(one.fresh).spelled() + " in a fresh one",
+                 {}, Severity::warning);
     }
     /// Written into a text, as Python writes it.
     void put_network_arg(std::string_view gui, Node value) {
@@ -249,7 +263,7 @@ class Gui {
     }
 
     /// Files of the other tabs, by fields that they alone have.
-    const Script* other_tab() {
+    void refuse_other_tab() {
         constexpr std::array<std::pair<std::string_view, std::string_view>, 6> marks{{
             {"num_vectors_per_token", "an embedding (textual inversion)"},
             {"token_string", "an embedding (textual inversion)"},
@@ -263,9 +277,8 @@ class Gui {
             complain(mark, Problem::unsupported,
                      "this file of the kohya_ss GUI trains " + std::string(what) +
                          ", which is not modelled: of sd-scripts LoRA is (the tab LoRA, whose files have LoRA_type)");
-            return nullptr;
+            return;
         }
-        return nullptr;
     }
 
     [[nodiscard]] bool is_played(const std::string& type) {
@@ -340,7 +353,7 @@ class Gui {
 
     void network(const std::string& type, bool is_flux) {
         put("network_module", "LoRA_type", Node{std::string(is_flux ? flux.network_module : sd1.network_module)});
-        // Of "Kohya LoCon" conv_dim is handed on whatever it is.
+        // Of "Kohya LoCon" conv_dim is handed on, a 0 that does nothing, too.
         if (type == "Kohya LoCon") {
             put_network_arg("conv_dim", field("conv_dim", std::int64_t{1}));
             put_network_arg("conv_alpha", field("conv_alpha", std::int64_t{1}));
@@ -395,7 +408,7 @@ class Gui {
                      "false");
     }
 
-    void additional_parameters() {
+    void additional_parameters(const Script& script) {
         const Node said = field(free_text);
         if (said.is(io::Kind::list) || said.is(io::Kind::map)) {
             complain(free_text, Problem::wrong_type, std::string(free_text) + " must be a text, not " + said.spelled());
@@ -403,7 +416,12 @@ class Gui {
         }
         std::string words = said.is(io::Kind::null) ? "" : said.spelled();
         words.erase(std::remove(words.begin(), words.end(), '"'), words.end());
-        read_command_line(reading_, split(words), at(free_text));
+        read_command_line(reading_, script, split(words), at(free_text));
+        if (reading_.flag("output_config"))
+            reading_.complain("output_config", Problem::conflict,
+                              "the trainer stops: output_config writes the settings down, and trains nothing");
+        if (reading_.said("config_file"))
+            reading_.refuse("config_file", "the GUI hands on a file of its own, whose place another one takes");
     }
 
     /// What a user may have meant by 0, and the trainer never sees.
@@ -415,7 +433,10 @@ class Gui {
         }};
         for (const auto& [gui, otherwise] : zeros) {
             const Node* said = root_.find(gui);
-            if (said == nullptr || said->is(io::Kind::null) || reading_.said(gui)) continue;
+            if (said == nullptr || reading_.said(gui)) continue;
+            const std::optional<double> number =
+                said->text() != nullptr ? number_of(*said->text()) : number_of(said->spelled());
+            if (number != 0.0) continue;
             complain(
                 gui, Problem::conflict,
                 "the GUI hands no " + std::string(gui) + " of 0 to the trainer, which takes " + std::string(otherwise),
@@ -423,16 +444,24 @@ class Gui {
         }
     }
 
-    void unknown_fields() {
+    void unknown_fields(const Script& script) {
+        const auto moves = [&](std::string_view field) {
+            const std::span<const Key> keys = argument_keys();
+            return std::any_of(keys.begin(), keys.end(), [&](const Key& key) {
+                return moves_memory(key.name) && gui_field(key.name, &script) == field;
+            });
+        };
         const io::Map* map = root_.map();
         if (map == nullptr) return;
         const std::span<const std::string_view> known = gui_fields();
         for (const io::Member& member : *map) {
             if (member.key == "vramest" || std::find(known.begin(), known.end(), member.key) != known.end()) continue;
-            reading_.notes.push_back({Severity::warning, Problem::unknown_key,
-                                      reading_.document.place_of(member.key_span), member.key, member.value.spelled(),
-                                      nearest(member.key, known),
-                                      "the GUI has no field " + member.key + ", and ignores it"});
+            std::string near = nearest(member.key, known);
+            const Severity severity = !near.empty() && moves(near) ? Severity::error : Severity::warning;
+            Diagnostics& to = severity == Severity::error ? reading_.complaints : reading_.notes;
+            to.push_back({severity, Problem::unknown_key, reading_.document.place_of(member.key_span), member.key,
+                          member.value.spelled(), std::move(near),
+                          "the GUI has no field " + member.key + ", and ignores it"});
         }
     }
 

@@ -28,6 +28,16 @@ std::string shown(const io::Node& node) {
 
 }  // namespace
 
+namespace {
+/// 8 for 8.0; empty: no whole number is near.
+std::string whole_of(const io::Node& node) {
+    const double* number = node.number();
+    const bool is_whole = number != nullptr && std::trunc(*number) == *number && std::abs(*number) < 1e15;
+    return is_whole ? std::to_string(static_cast<std::int64_t>(*number)) : std::string();
+}
+bool is_scalar(const io::Node& node) { return !node.is(io::Kind::list) && !node.is(io::Kind::map); }
+}  // namespace
+
 std::optional<std::int64_t> integer_of(std::string_view text) {
     text = stripped(text);
     std::int64_t out = 0;
@@ -91,13 +101,14 @@ std::optional<std::int64_t> Reading::integer(std::string_view name, Range range)
     if (const std::int64_t* whole = said->value.integer())
         out = *whole;
     else if (const double* number = said->value.number();
-             number != nullptr && std::trunc(*number) == *number && std::abs(*number) < 1e15)
+             number != nullptr && said->converted && std::trunc(*number) == *number && std::abs(*number) < 1e15)
         out = static_cast<std::int64_t>(*number);
     else if (const std::string* text = said->value.text(); text != nullptr && said->converted)
         out = integer_of(*text);
     if (!out) {
         complain(name, Problem::wrong_type,
-                 config.called(document, name) + " must be a whole number, not " + shown(said->value));
+                 config.called(document, name) + " must be a whole number, not " + shown(said->value),
+                 whole_of(said->value));
         return std::nullopt;
     }
     if (*out < range.min || *out > range.max) {
@@ -169,9 +180,23 @@ void Reading::check_types() {
             case Takes::flag: said.value = io::Node{flag(said.name)}; break;
             case Takes::integer: (void)integer(said.name); break;
             case Takes::number: (void)number(said.name); break;
-            case Takes::text: (void)text(said.name); break;
+            case Takes::text:
+                (void)text(said.name);
+                if (!said.converted && is_scalar(said.value) && said.value.text() == nullptr)
+                    complain(said.name, Problem::wrong_type,
+                             config.called(document, said.name) + " must be a text, not " + said.value.spelled(),
+                             "\"" + said.value.spelled() + "\"");
+                break;
             case Takes::numbers:
-                if (!said.value.is(io::Kind::list)) (void)number(said.name);
+                if (const io::List* items = said.value.list()) {
+                    for (const io::Node& item : *items)
+                        if (item.text() != nullptr ? !said.converted || !number_of(*item.text())
+                                                   : !number_of(item.spelled()))
+                            complain(said.name, Problem::wrong_type,
+                                     config.called(document, said.name) + " must hold numbers, not " + shown(item));
+                } else {
+                    (void)number(said.name);
+                }
                 break;
             case Takes::list:
                 (void)list(said.name);

@@ -25,9 +25,10 @@ struct Range {
     std::int64_t min = std::numeric_limits<std::int64_t>::min(), max = std::numeric_limits<std::int64_t>::max();
 };
 
-/// A whole number of a text, as Python's int() takes it; nothing: it is none.
+/// A whole number of a text as people write it, blanks around it or not; nothing: it is none. Python's int() takes
+/// "1_000", too.
 [[nodiscard]] std::optional<std::int64_t> integer_of(std::string_view text);
-/// A number of a text, as Python's float() takes it.
+/// A number of a text as people write it, finite; Python's float() takes "1_000" and "inf", too.
 [[nodiscard]] std::optional<double> number_of(std::string_view text);
 
 /// Reads arguments by name and type. An argument that is not said, or is None, gives nothing.
@@ -36,7 +37,8 @@ class Reading {
     Reading(const io::Document& document_in, Config& config_in, Diagnostics& complaints_in, Diagnostics& notes_in)
         : document(document_in), config(config_in), complaints(complaints_in), notes(notes_in) {}
 
-    /// Python's idea of a flag; a text that means no is taken as yes, with a warning.
+    /// Python's idea of a flag; a text that means no is taken as yes, with a warning. Errors: bad_value, another text;
+    /// wrong_type, a list, a map, a number but 0 and 1.
     [[nodiscard]] bool flag(std::string_view name);
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range range = {});
     [[nodiscard]] std::optional<double> number(std::string_view name);
@@ -50,7 +52,8 @@ class Reading {
     void complain(std::string_view name, Problem problem, std::string text, std::string nearest = {},
                   Severity severity = Severity::error);
     /// Complains about each argument that is not of its type, and forgets it: argparse converts what a command line
-    /// says, and the trainer fails at what a file says otherwise.
+    /// says, and the trainer fails at what a file says otherwise. Flags become what Python takes them for, so that one
+    /// that is asked for often is told about once.
     void check_types();
     /// Understood and not modelled.
     void refuse(std::string_view name, std::string_view why);
@@ -70,8 +73,8 @@ class Reading {
 [[nodiscard]] const Script* read_gui(Reading& reading, const Script* script);
 /// read_config_file.cpp: sections flattened.
 [[nodiscard]] const Script* read_config_file(Reading& reading, const Script* script);
-/// Of the flags in a text, as a shell would hand them to argparse; they go before what the file says.
-void read_command_line(Reading& reading, const std::vector<std::string>& words, const SaidAt& at);
+/// Of the flags in a text, as a shell would hand them to the script's argparse; they go before what the file says.
+void read_command_line(Reading& reading, const Script& script, const std::vector<std::string>& words, const SaidAt& at);
 
 /// read_optimizer.cpp: optimizer_type and optimizer_args, as train_util.py, get_optimizer, takes them.
 [[nodiscard]] job::Optimizer read_optimizer(Reading& reading);

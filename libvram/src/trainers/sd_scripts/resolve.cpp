@@ -238,8 +238,9 @@ expected<job::Job> resolve(const io::Document& document, const profile::Catalogu
     job.work = std::move(training);
     job.pipeline = pipeline_of(arguments);
     describe_parts(catalogue, job);
-    job.sampling = sampling_of(document, config, job.text_tokens, complaints, notes);
-    if (overrides.sampling) {
+    if (!overrides.sampling) {
+        job.sampling = sampling_of(document, config, job.text_tokens, complaints, notes);
+    } else {
         job.sampling = *overrides.sampling;
         job.sampling.baseline = arguments.sample_at_first;
         job.sampling.periodic = true;

@@ -254,8 +254,6 @@ TEST_CASE("sd-scripts: what the trainer refuses, and what is not modelled, is to
              Case{"one that is not modelled", toml("optimizer_type = \"RAdamScheduleFree\"\n"), Problem::unsupported,
                   "optimizer_type", 4},
              Case{"fused steps", toml("fused_backward_pass = true\n"), Problem::conflict, "fused_backward_pass", 4},
-             Case{"samples without prompts", toml("sample_every_n_steps = 5\n"), Problem::conflict, "sample_prompts",
-                  0},
          }) {
         CAPTURE(c.why);
         const Read out = read(c.text);
@@ -270,15 +268,22 @@ TEST_CASE("sd-scripts: what the trainer refuses, and what is not modelled, is to
 TEST_CASE("sd-scripts: complaints come all at once, keys that nobody knows are warnings") {
     const Read many = read(toml("network_dim = \"8\"\ntrain_batch_size = 0\nloss_type = \"l3\"\n"));
     CHECK(many.complaints.size() == 3);
-    const Read unknown = read(toml("gradient_checkpoint = true\n"));
+    const Read unknown = read(toml("save_statee = true\nblocks_to_swap = 8\n"));
     CHECK(unknown.complaints.empty());
-    REQUIRE(unknown.notes.size() == 1);
+    REQUIRE(unknown.notes.size() == 2);  // the second is FLUX.1's
     CHECK(unknown.notes.front().severity == Severity::warning);
     CHECK(unknown.notes.front().problem == Problem::unknown_key);
-    CHECK(unknown.notes.front().nearest == "gradient_checkpointing");
+    CHECK(unknown.notes.front().nearest == "save_state");
+    // One that moves memory is none to pass over.
+    const Read near = read(toml("gradient_checkpoint = true\n"));
+    REQUIRE(near.complaints.size() == 1);
+    CHECK(near.complaints.front().nearest == "gradient_checkpointing");
     const Read field = read(gui("\"gradient_checkpoint\": true, \"lowvram\": true, \"wandb_api_key\": \"\""));
-    REQUIRE(field.notes.size() == 1);
-    CHECK(field.notes.front().nearest == "gradient_checkpointing");
+    REQUIRE(field.complaints.size() == 1);
+    CHECK(field.complaints.front().nearest == "gradient_checkpointing");
+    const Read other = read(gui("\"save_statee\": true"));
+    CHECK(other.complaints.empty());
+    CHECK(other.notes.size() == 1);
     const Read zero = read(gui("\"max_grad_norm\": 0"));
     REQUIRE(zero.notes.size() == 1);
     CHECK(zero.notes.front().key == "max_grad_norm");
@@ -332,6 +337,8 @@ TEST_CASE("sd-scripts: a command line is read as argparse reads it") {
     CHECK(flags("--train_batch_s 4").dataset.batch_size == 4);  // the beginning of one name
     CHECK(flags("--network_args conv_dim=4 rank_dropout=0.1 --network_dim=16").conv_dim == 4);
     CHECK(flags("--network_dim 4 --network_dim=16").network_dim == 16);
+    CHECK(flags("--network_args conv_dim=4 --network_args rank_dropout=0.1").conv_dim == 0);  // a list replaces a list
+    CHECK(flags("--clip 2").clip_skip == 2);                                                  // clip_l is FLUX.1's
     CHECK(flags("--v2 --max_grad_norm -1").max_grad_norm == -1);
     const Arguments number = arguments(gui("\"additional_parameters\": null, \"train_batch_size\": 3"));
     CHECK(number.dataset.batch_size == 3);
