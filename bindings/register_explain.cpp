@@ -154,7 +154,7 @@ void register_risk(py::module_& m) {
         .def_readonly("device_high", &PlannedRun::device_high)
         .def_property_readonly("why_not", [](const PlannedRun& run) { return lossy(run.why_not); })
         .def("__repr__", [](const PlannedRun& run) {
-            return "<vramest.PlannedRun " + lossy(run.text) + ": " + std::string(report::to_text(run.verdict)) + ">";
+            return "<vramest.PlannedRun " + run.text + ": " + std::string(report::to_text(run.verdict)) + ">";
         });
 
     py::class_<CheckpointingRisk> risk_class(m, "CheckpointingRisk", py::is_final(),
