@@ -165,6 +165,18 @@ class Options {
 
 }  // namespace
 
+namespace {
+/// The entry of this name, in any case; null: there is none.
+const Known* known_as(std::string_view name) {
+    const std::string written = lower(std::string(name));
+    for (const std::span<const Known> all : {std::span<const Known>(in_any_case), std::span<const Known>(classes)})
+        for (const Known& known : all)
+            if (lower(std::string(known.name)) == written) return &known;
+    return nullptr;
+}
+bool is_class(const Known& known) { return &known >= std::begin(classes) && &known < std::end(classes); }
+}  // namespace
+
 std::vector<std::string_view> optimizer_names() {
     std::vector<std::string_view> out;
     for (const std::span<const Known> all : {std::span<const Known>(in_any_case), std::span<const Known>(classes)})
@@ -173,11 +185,8 @@ std::vector<std::string_view> optimizer_names() {
 }
 
 std::optional<job::Optimizer> optimizer_named(std::string_view name) {
-    const std::string written = lower(std::string(name));
-    for (const std::span<const Known> all : {std::span<const Known>(in_any_case), std::span<const Known>(classes)})
-        for (const Known& known : all)
-            if (lower(std::string(known.name)) == written) return known.kind;
-    return std::nullopt;
+    const Known* known = known_as(name);
+    return known == nullptr ? std::nullopt : std::optional(known->kind);
 }
 
 job::Optimizer read_optimizer(Reading& reading) {
@@ -201,22 +210,17 @@ job::Optimizer read_optimizer(Reading& reading) {
             reading.complain("fused_backward_pass", Problem::conflict,
                              "the trainer stops: fused_backward_pass does not go with gradient_accumulation_steps");
     }
-    std::optional<job::Optimizer> kind = optimizer_named(name);
+    const Known* known = known_as(name);
     // torch.optim.adamw is a module, and bitsandbytes.optim.adamw8bit is nothing.
-    const bool is_there =
-        std::any_of(std::begin(in_any_case), std::end(in_any_case),
-                    [&](const Known& known) { return lower(std::string(known.name)) == name; }) ||
-        std::any_of(std::begin(classes), std::end(classes), [&](const Known& known) { return known.name == written; });
-    if (kind && !is_there) {
-        reading.complain(at, Problem::bad_value, "the trainer knows no optimizer " + written,
-                         nearest(written, optimizer_names()));
+    if (known != nullptr && is_class(*known) && known->name != written) {
+        reading.complain(at, Problem::bad_value, "the trainer knows no optimizer " + written, std::string(known->name));
         return job::AdamW{};
     }
-    if (!kind) {
-        const bool is_class = name.find('.') != std::string::npos;
+    if (known == nullptr) {
+        const bool has_module = name.find('.') != std::string::npos;
         const bool is_other = std::any_of(std::begin(other_names), std::end(other_names),
                                           [&](std::string_view other) { return lower(std::string(other)) == name; });
-        if (is_class || is_other)
+        if (has_module || is_other)
             reading.complain(at, Problem::unsupported, "the optimizer " + written + " is not modelled",
                              nearest(name, optimizer_names()));
         else
@@ -224,6 +228,7 @@ job::Optimizer read_optimizer(Reading& reading) {
                              nearest(name, optimizer_names()));
         return job::AdamW{};
     }
+    job::Optimizer kind = known->kind;
     Args args;
     for (const std::string& word : reading.list("optimizer_args")) {
         const std::size_t equals = word.find('=');
@@ -234,12 +239,12 @@ job::Optimizer read_optimizer(Reading& reading) {
         }
         args[word.substr(0, equals)] = word.substr(equals + 1);
     }
-    std::visit(Options(args, name == "adam" || name == "torch.optim.adam"), *kind);
+    std::visit(Options(args, name == "adam" || name == "torch.optim.adam"), kind);
     for (const auto& [key, value] : args)
         if (std::find(std::begin(numbers), std::end(numbers), key) == std::end(numbers))
             reading.complain("optimizer_args", Problem::unsupported,
                              "the optimizer's argument " + key + " is not modelled", nearest(key, numbers));
-    return *kind;
+    return kind;
 }
 
 }  // namespace vram::trainers::sd_scripts
