@@ -19,11 +19,10 @@ struct Sizes {
     [[nodiscard]] std::int64_t head_dim() const { return dim / heads; }
 };
 
-/// (1 + scale) * x + shift: x is let go, if it was moved in, once it is multiplied.
-Tensor modulated(Tensor x_in, const Tensor& scale, const Tensor& shift) {
-    Tensor x = std::move(x_in);
+/// (1 + scale) * x + shift
+Tensor modulated(const Tensor& x, const Tensor& scale, const Tensor& shift) {
     Tensor product = add_scalar(scale);
-    product = mul(std::move(product), std::move(x));
+    product = mul(std::move(product), x);
     return add(std::move(product), shift);
 }
 

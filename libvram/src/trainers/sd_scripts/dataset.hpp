@@ -12,7 +12,9 @@
 
 namespace vram::trainers::sd_scripts {
 
-/// Where what a dataset or a folder says is said, by the key.
+/// Where what a dataset or a folder says is said, by the key. read_datasets makes it hold resolution,
+/// bucket_reso_steps, color_aug, random_crop and each of caption_changes, whoever says them: where nobody does, where
+/// they would be.
 using Said = std::map<std::string, SaidAt, std::less<>>;
 
 /// A folder of pictures.

@@ -57,7 +57,7 @@ class Flux final : public NetworkTrainer {
 
     /// FluxTokenizeStrategy.tokenize: of CLIP-L, of T5, and the latter's mask.
     [[nodiscard]] std::vector<Dims> token_sizes(std::int64_t batch) const override {
-        return {{batch, 77}, {batch, job.text_tokens}, {batch, job.text_tokens}};
+        return {{batch, clip_tokens}, {batch, job.text_tokens}, {batch, job.text_tokens}};
     }
 
     [[nodiscard]] std::vector<models::Value> cached_text(std::int64_t batch) const override {
@@ -281,7 +281,7 @@ class Flux final : public NetworkTrainer {
         {
             const StageScope stage(run, "text");
             if (job.pipeline.cache_text && trains_text()) {  // CLIP-L anew, in the list of what is cached
-                const Tensor l_tokens = run.empty({1, 77}, Dtype::i64, Op::to_device);
+                const Tensor l_tokens = run.empty({1, clip_tokens}, Dtype::i64, Op::to_device);
                 sample_prompts_te_outputs_.front()[0] = call(*text_encoders[0], {l_tokens}, text_request(1, false))[1];
             }
             conds = sample_prompts_te_outputs_.empty() ? encode_both(1) : sample_prompts_te_outputs_.front();

@@ -22,7 +22,7 @@ using shadow::Op;
 using shadow::PhaseScope;
 using shadow::StageScope;
 
-constexpr std::int64_t train_timesteps = 1000, clip_tokens = 77;
+constexpr std::int64_t train_timesteps = 1000;
 
 nn::Rules rules_of(const job::Job& job, Dtype dtype, const Adapts& adapts) {
     const auto& lora = std::get<job::Lora>(std::get<job::Training>(job.work).method);

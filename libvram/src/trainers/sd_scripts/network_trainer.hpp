@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
@@ -23,6 +24,8 @@ using shadow::Dims;
 using shadow::Run;
 using shadow::Tensor;
 using shadow::Tensors;
+
+inline constexpr std::int64_t clip_tokens = 77;  // model_max_length of CLIP's tokenizers
 
 /// What the data loader hands over, on the GPU (library/train_util.py, BaseDataset.__getitem__).
 struct Batch {

@@ -162,13 +162,13 @@ class Reader {
         job::Sampling out;
         const std::int64_t width = (sides ? sides->front() : 512) / step * step;
         const std::int64_t height = (sides ? sides->back() : 512) / step * step;
-        const std::int64_t divisor = arguments_.script->side_step;
         for (const std::int64_t one : {width, height})
-            if (one % divisor != 0) {
+            if (side_below(*arguments_.script, one) != one) {
                 sample.complain("resolution", Problem::out_of_range,
-                                "sample.resolution must be divisible by " + std::to_string(divisor) + " for " +
+                                "sample.resolution must be divisible by " +
+                                    std::to_string(arguments_.script->side_step) + " for " +
                                     std::string(arguments_.script->title) + ", not " + std::to_string(one),
-                                std::to_string(std::max(side.min, one / divisor * divisor)));
+                                std::to_string(side_below(*arguments_.script, one)));
                 break;
             }
         out.images = {{width, height, 1, 1}};

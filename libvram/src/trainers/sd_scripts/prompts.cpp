@@ -256,14 +256,14 @@ job::Sampling sampling_of(const io::Document& document, const Config& config, st
     for (const Prompt& prompt : read_prompts(document, config, complaints, notes)) {
         const auto side = [step](std::int64_t said) { return std::max<std::int64_t>(64, said - said % step); };
         const job::Batch image{side(prompt.width), side(prompt.height), 1, 1};
-        const std::int64_t divisor = arguments.script->side_step;
         for (const std::int64_t one : {image.width, image.height})
-            if (one % divisor != 0)
+            if (side_below(*arguments.script, one) != one)
                 complaints.push_back({Severity::error, Problem::conflict, prompt.at.place, prompt.at.key,
-                                      std::to_string(one), std::to_string(std::max(divisor, one / divisor * divisor)),
+                                      std::to_string(one), std::to_string(side_below(*arguments.script, one)),
                                       "the trainer fails at this sample: sides of " +
                                           std::string(arguments.script->title) + " must be divisible by " +
-                                          std::to_string(divisor) + ", not " + std::to_string(one)});
+                                          std::to_string(arguments.script->side_step) + ", not " +
+                                          std::to_string(one)});
         if (seen.insert({image.width, image.height}).second) images.push_back(image);
         all.push_back(image);
         out.steps = std::max(out.steps, prompt.steps);

@@ -15,7 +15,7 @@ namespace vram::trainers::sd_scripts {
 struct Prompt {
     std::int64_t width = 512, height = 512, steps = 0;
     double scale = 0;
-    SaidAt at{};
+    SaidAt at{};  // its line, or its place in the file's list
     bool operator==(const Prompt&) const = default;
 };
 
@@ -29,7 +29,8 @@ struct Prompt {
 
 /// What is rendered: the prompts of the file, read from where the trainer is started or from beside the config, .txt,
 /// .toml or .json; of the GUI those of its field. A file that is not there is taken for one prompt that says nothing
-/// more, with a note. Nothing is rendered where nothing asks for it.
+/// more, with a note. Nothing is rendered where nothing asks for it. `text_tokens`: of a prompt, for which size is the
+/// heaviest. Errors: conflict, no file of prompts, or sides that the model does not take; those of the file.
 /// Source: train_util.py and flux_train_utils.py, sample_images, sample_image_inference (48d368fa).
 [[nodiscard]] job::Sampling sampling_of(const io::Document& document, const Config& config, std::int64_t text_tokens,
                                         Diagnostics& complaints, Diagnostics& notes);

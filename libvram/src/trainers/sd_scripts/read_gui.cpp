@@ -497,8 +497,7 @@ bool is_gui_file(const io::Document& document) {
                                         "save_precision", "caption_extension", "clip_skip", "optimizer", "network_dim"})
         met += root.find(name) != nullptr ? 1 : 0;
     const io::Node* type = root.find("LoRA_type");
-    return (type != nullptr && type->text() != nullptr) ||
-           (root.find("max_resolution") != nullptr && met > 2);
+    return (type != nullptr && type->text() != nullptr) || (root.find("max_resolution") != nullptr && met > 2);
 }
 
 }  // namespace vram::trainers::sd_scripts

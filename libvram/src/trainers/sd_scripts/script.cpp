@@ -1,5 +1,7 @@
 #include "trainers/sd_scripts/script.hpp"
 
+#include <algorithm>
+
 namespace vram::trainers::sd_scripts {
 namespace {
 
@@ -86,6 +88,10 @@ const Script flux{
             return profile.family == "flux" && !profile.reference_images && profile.config.integer("in_channels") == 64;
         },
 };
+
+std::int64_t side_below(const Script& script, std::int64_t side) {
+    return std::max<std::int64_t>(64, side / script.side_step * script.side_step);
+}
 
 std::span<const Script* const> scripts() {
     static constexpr const Script* all[] = {&sd1, &sd2, &sdxl, &flux};

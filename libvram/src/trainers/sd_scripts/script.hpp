@@ -26,6 +26,9 @@ struct Script {
     std::int64_t most_clip_skip = 0;  // hidden states of its text encoder, one more than its layers; 0: it has no say
 };
 
+/// The nearest side below that the model takes, and 64 at least.
+[[nodiscard]] std::int64_t side_below(const Script& script, std::int64_t side);
+
 extern const Script sd1, sd2, sdxl, flux;
 /// All of them, in the order in which a profile is asked for its own.
 [[nodiscard]] std::span<const Script* const> scripts();

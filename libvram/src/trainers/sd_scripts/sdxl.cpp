@@ -55,6 +55,7 @@ class Sdxl final : public UnetTrainer {
             const Tensor rows = shadow::arange(run, last_hidden_state.size(0), Dtype::i64);
             pooled_output = shadow::index_pairs(last_hidden_state, rows, eos_token_index);
         }
+        // CLIPTextModelWithProjection makes it last.
         const Tensor& text_projection = text_encoders[1]->weights.all_base().back().value;
         {
             Tensor cast = shadow::to(pooled_output, text_projection.dtype());
@@ -142,16 +143,16 @@ class Sdxl final : public UnetTrainer {
         Prompt out;
         const Dtype wide = training.autocast.enabled ? Dtype::f32 : job.dtype;
         if (job.pipeline.cache_text) {
-            out.text_embeddings = run.on_cpu({1, 77, clip_l + openclip_bigg}, Dtype::f32);
+            out.text_embeddings = run.on_cpu({1, clip_tokens, clip_l + openclip_bigg}, Dtype::f32);
             out.pooled = run.on_cpu({1, openclip_bigg}, Dtype::f32);
             return out;
         }
-        Tensor ids1 = run.empty({1, 1, 77}, Dtype::i64, Op::to_device);
-        Tensor ids2 = run.empty({1, 1, 77}, Dtype::i64, Op::to_device);
+        Tensor ids1 = run.empty({1, 1, clip_tokens}, Dtype::i64, Op::to_device);
+        Tensor ids2 = run.empty({1, 1, clip_tokens}, Dtype::i64, Op::to_device);
         Tensors encoded = encode_tokens({std::move(ids1), std::move(ids2)}, 1);
         {
-            const Tensor weights1 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
-            const Tensor weights2 = run.empty({1, 1, 77}, Dtype::f32, Op::to_device);
+            const Tensor weights1 = run.empty({1, 1, clip_tokens}, Dtype::f32, Op::to_device);
+            const Tensor weights2 = run.empty({1, 1, clip_tokens}, Dtype::f32, Op::to_device);
             encoded[0] = run.empty(encoded[0].sizes(), wide, Op::mul);
             encoded[1] = run.empty(encoded[1].sizes(), wide, Op::mul);
         }
@@ -169,7 +170,8 @@ class Sdxl final : public UnetTrainer {
     /// Both prompts' hidden states in one tensor, where they are.
     [[nodiscard]] Tensor side_by_side(const Prompt& prompt, const Prompt& uncond) {
         if (!guides()) return prompt.text_embeddings;
-        if (prompt.text_embeddings.storage()->slot < 0) return run.on_cpu({2, 77, clip_l + openclip_bigg}, Dtype::f32);
+        if (prompt.text_embeddings.storage()->slot < 0)
+            return run.on_cpu({2, clip_tokens, clip_l + openclip_bigg}, Dtype::f32);
         return shadow::cat({uncond.text_embeddings, prompt.text_embeddings}, 0);
     }
 
